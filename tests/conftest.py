@@ -1,0 +1,45 @@
+"""Shared fixtures. Tests are small: one thread, tiny encoders, rows of the embedded language."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random 2-layer BERT of width 32 with the embedded vocabulary: trains in a second."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    from bermo_ray.models import backbone
+
+    folder = tmp_path_factory.mktemp("tiny")
+    source = Path(backbone.location("embedded"))
+    for file in source.glob("*token*"):
+        shutil.copy(file, folder)
+    config = BertConfig.from_pretrained(source)
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config.update(small | {"intermediate_size": 64})
+    torch.manual_seed(0)
+    BertForMaskedLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> str:
+    """Real data that stands beside the project here and in CI."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("no ../shared/data beside the project")
+    return str(SHARED / "data")
