@@ -1,0 +1,66 @@
+"""Head kinds: each is the stock `transformers` head, so that what is trained loads anywhere."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from bermo_ray.models import backbone
+from bermo_ray.tasks.encoding import IGNORED
+from bermo_ray.tasks.task import HeadKind, Task
+
+_STOCK: dict[HeadKind, str] = {
+    "sequence": "AutoModelForSequenceClassification",
+    "regression": "AutoModelForSequenceClassification",
+    "token": "AutoModelForTokenClassification",
+    "span": "AutoModelForQuestionAnswering",
+    "masked": "AutoModelForMaskedLM",
+}
+
+Logits = tuple[torch.Tensor, ...]  # one tensor, or two (start, end) for spans
+
+
+def load(name: str, task: Task) -> Any:
+    """The stock model of that backbone with the task's head, weights in float32.
+
+    Weights that the checkpoint lacks (the head) are drawn from torch's generator: seed it first.
+    """
+    import transformers
+
+    settings: dict[str, Any] = {"dtype": torch.float32}  # v5 would keep a half-precision file's
+    if task.head in ("sequence", "token"):
+        settings["num_labels"] = len(task.labels)
+        settings["id2label"] = dict(enumerate(task.labels))
+        settings["label2id"] = {label: i for i, label in enumerate(task.labels)}
+    elif task.head == "regression":
+        settings["num_labels"] = 1
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # a new head is expected, not worth a warning
+    bar = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.disable_progress_bar()
+    try:
+        stock = getattr(transformers, _STOCK[task.head])
+        return stock.from_pretrained(backbone.location(name), **settings)
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        if bar:
+            transformers.logging.enable_progress_bar()
+
+
+def logits(output: Any) -> Logits:
+    """The model's answer as a tuple: (rows, classes), (rows, pieces, classes), or start and end."""
+    if "start_logits" in output:
+        return output["start_logits"], output["end_logits"]
+    return (output["logits"],)
+
+
+def loss(kind: HeadKind, answer: Logits, targets: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Mean loss of a batch: cross entropy, squared error, or the mean of start's and end's."""
+    if kind == "regression":
+        return F.mse_loss(answer[0].squeeze(-1), targets["labels"].float())
+    if kind == "span":
+        start, end = (targets["start_positions"], targets["end_positions"])
+        return (F.cross_entropy(answer[0], start) + F.cross_entropy(answer[1], end)) / 2
+    return F.cross_entropy(
+        answer[0].flatten(0, -2), targets["labels"].flatten(), ignore_index=IGNORED
+    )
