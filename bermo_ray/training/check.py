@@ -1,0 +1,60 @@
+"""Everything that can be wrong with trials, found before any of them starts."""
+
+from collections.abc import Iterable
+
+from bermo_ray.errors import UserError, unknown
+from bermo_ray.models import assembly
+from bermo_ray.pruning.masks import METHODS
+from bermo_ray.pruning.schedule import Schedule
+from bermo_ray.tasks import registry
+from bermo_ray.training import distillation
+from bermo_ray.training.loop import steps_per_epoch
+from bermo_ray.trial import Data, Trial
+
+
+def check(trials: Iterable[Trial], workers: int = 1) -> None:
+    """Checks names, data, layers and schedules of all trials; the data is read as a trial would.
+
+    Raises:
+        UserError: with every problem found, one line each.
+    """
+    rows: dict[Data, int] = {}
+    models: dict[tuple[object, ...], list[str]] = {}
+    found: dict[str, None] = {}  # in order, each once
+    for trial in trials:
+        key = (trial.backbone, trial.layer_drop, trial.fusion)
+        if key not in models:
+            models[key] = assembly.problems(trial)
+        problems = list(models[key])
+        if trial.pruning and trial.pruning.method not in METHODS:
+            problems.append(unknown("pruning.method", trial.pruning.method, METHODS))
+        if trial.batch_size < workers:
+            problems.append(f"batch_size: got {trial.batch_size}, expected >= {workers} workers")
+        try:
+            task = registry.get(trial.data.task)
+            if trial.distillation:
+                problems += distillation.problems(trial.distillation, task)
+            if trial.data not in rows:
+                rows[trial.data] = 0
+                if unreadable := task.problems(trial.data):
+                    raise UserError(*unreadable)
+                task.table(trial.data, "dev", trial.seed)
+                rows[trial.data] = task.table(trial.data, "train", trial.seed).num_rows
+        except UserError as error:
+            problems += error.problems
+        if rows.get(trial.data):
+            problems += _schedule(trial, rows[trial.data], workers)
+        found |= dict.fromkeys(problems)
+    if found:
+        raise UserError(*found)
+
+
+def _schedule(trial: Trial, rows: int, workers: int) -> list[str]:
+    total = trial.epochs * steps_per_epoch(rows, trial.batch_size, workers)
+    warmup = trial.warmup_steps(total)
+    if warmup >= total:
+        return [f"optimizer.warmup: {warmup} steps of warm-up, but only {total} steps in all"]
+    if trial.pruning:
+        problem = Schedule.of(trial.pruning, total, warmup).problem()
+        return [problem] if problem else []
+    return []

@@ -1,0 +1,57 @@
+"""Checkpoints that a run resumes from exactly.
+
+A run reseeds at the start of every stretch between two evaluations, and checkpoints lie on those
+borders, so no generator state has to be kept (nor one for each worker).
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+WEIGHTS, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.pt", "progress.json"
+
+
+@dataclass
+class Progress:
+    """Where a run is: optimiser steps done, and every report so far."""
+
+    step: int
+    history: list[dict[str, Any]]
+
+
+def save(
+    folder: Path,
+    trial_json: str,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rates: LambdaLR,
+    progress: Progress,
+    final: bool,
+) -> None:
+    """Writes a checkpoint into an empty folder; a final one leaves out the optimiser's state."""
+    save_model(model, str(folder / WEIGHTS))
+    if not final:
+        state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
+        torch.save(state, folder / OPTIMIZER)
+    content = {"step": progress.step, "history": progress.history, "trial": json.loads(trial_json)}
+    (folder / PROGRESS).write_text(json.dumps(content, indent=1))
+
+
+def progress(folder: Path) -> Progress:
+    """How far the checkpoint is, without loading weights."""
+    content = json.loads((folder / PROGRESS).read_text())
+    return Progress(content["step"], content["history"])
+
+
+def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rates: LambdaLR) -> None:
+    """Puts model, optimiser and rates back as they were."""
+    load_model(model, str(folder / WEIGHTS))
+    state = torch.load(folder / OPTIMIZER, weights_only=True)
+    optimizer.load_state_dict(state["optimizer"])
+    rates.load_state_dict(state["rates"])

@@ -1,0 +1,262 @@
+"""The loop that every worker runs, whatever started it. Where it runs is the Reporter's matter."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
+
+from bermo_ray.models import assembly, backbone, heads
+from bermo_ray.pruning.pruner import Pruner, count
+from bermo_ray.pruning.schedule import Schedule
+from bermo_ray.tasks import registry
+from bermo_ray.tasks.encoding import Encoded, encode
+from bermo_ray.tasks.task import Split, Task
+from bermo_ray.training import checkpoint, optimizer
+from bermo_ray.training.checkpoint import Progress
+from bermo_ray.training.distillation import Teacher
+from bermo_ray.training.evaluate import evaluate
+from bermo_ray.trial import Trial
+
+Report = dict[str, Any]
+CHECK_EVERY = 25  # steps between looks at the gradient norm, which costs a wait on a GPU
+
+
+class Reporter(Protocol):
+    """What a backend gives the loop: its place among the workers, and a way to report."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    def resume_from(self) -> Path | None:
+        """The folder of the checkpoint to go on from, if any."""
+
+    def report(self, metrics: Report, save: Callable[[Path], None] | None) -> None:
+        """Called by every worker; ``save`` writes a checkpoint into the folder it is given."""
+
+
+def steps_per_epoch(rows: int, batch_size: int, world_size: int = 1) -> int:
+    """A last batch that can't give every worker a row is left out."""
+    rest = rows % batch_size
+    return rows // batch_size + (1 if rest >= world_size else 0)
+
+
+def batches(data: Encoded, trial: Trial, epoch: int) -> list[np.ndarray]:
+    """The epoch's batches, fixed by (seed, epoch): rows of like length together, in random order.
+
+    Sorting within windows of 32 batches spares most padding and keeps batches random.
+    """
+    random = np.random.default_rng([trial.seed, epoch])
+    order = random.permutation(len(data))
+    lengths = np.array([len(ids) for ids in data.inputs["input_ids"]])
+    window = 32 * trial.batch_size
+    order = np.concatenate([
+        part[np.argsort(lengths[part], kind="stable")]
+        for part in np.split(order, range(window, len(order), window))
+    ])  # fmt: skip
+    parts = np.split(order, range(trial.batch_size, len(order), trial.batch_size))
+    return [parts[i] for i in random.permutation(len(parts))]
+
+
+@dataclass
+class Run:
+    """All that one worker holds while it trains a trial."""
+
+    trial: Trial
+    task: Task
+    data: dict[Split, Encoded]
+    built: assembly.Assembled
+    pruner: Pruner | None
+    schedule: Schedule | None
+    teacher: Teacher | None
+    adam: torch.optim.AdamW
+    rates: LambdaLR
+    per_epoch: int
+    total: int
+    device: torch.device
+
+    @property
+    def borders(self) -> set[int]:
+        """Steps after which is evaluated: evenly spread over each epoch, its end among them."""
+        parts = self.trial.evaluations
+        return {
+            epoch * self.per_epoch + math.ceil(self.per_epoch * i / parts)
+            for epoch in range(self.trial.epochs)
+            for i in range(1, parts + 1)
+        }
+
+
+def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
+    """Data, model, masks and optimiser of a trial, as they are before the first step."""
+    task = registry.get(trial.data.task)
+    tokenizer = backbone.tokenizer(trial.backbone)
+    splits: tuple[Split, Split] = ("train", "dev")
+    data = {
+        split: encode(
+            task, task.table(trial.data, split, trial.seed), tokenizer, trial.data.max_length
+        )
+        for split in splits
+    }
+    teacher = None
+    if trial.distillation:
+        teacher = Teacher(trial.distillation, data["train"], trial.batch_size, device)
+    built = assembly.build(trial, task)
+    built.model.to(device)
+    per_epoch = steps_per_epoch(len(data["train"]), trial.batch_size, world_size)
+    total = trial.epochs * per_epoch
+    warmup = trial.warmup_steps(total)
+    pruner = schedule = None
+    if trial.pruning:
+        pruner, schedule = Pruner(trial.pruning), Schedule.of(trial.pruning, total, warmup)
+        pruner.attach(built.layers)
+        if trial.pruning.freeze_embeddings:
+            backbone.embeddings(built.model).requires_grad_(False)
+    adam, rates = optimizer.build(trial.optimizer, built, pruner, total, warmup)
+    return Run(
+        trial, task, data, built, pruner, schedule, teacher, adam, rates, per_epoch, total, device
+    )
+
+
+def train(trial: Trial, reporter: Reporter) -> Report:
+    """Trains one trial and reports at every evaluation; gives the last report.
+
+    The last report has ``final=True`` and a ``status``: ``completed``, or ``diverged`` with a
+    ``reason`` when the loss became non-finite or the metric ended no better than a constant answer.
+    """
+    folder = reporter.resume_from()
+    done = checkpoint.progress(folder) if folder else Progress(0, [])
+    if done.history and done.history[-1]["final"]:  # it ended, but the driver did not hear of it
+        reporter.report(done.history[-1] | {"history": done.history}, None)
+        return done.history[-1]
+    rank, world = reporter.rank, reporter.world_size
+    run = prepare(trial, world, reporter.device)
+    model = run.built.model
+    if folder:
+        checkpoint.load(folder, model, run.adam, run.rates)
+        reporter.report(done.history[-1] | {"history": done.history}, None)
+    parallel = DistributedDataParallel(model) if world > 1 else model
+    trainable = [p for group in run.adam.param_groups for p in group["params"]]
+    order: list[np.ndarray] = []
+    borders, losses = run.borders, Mean(run.device)
+    for step in range(done.step + 1, run.total + 1):  # t of methods §2 counts from 1
+        epoch, place = divmod(step - 1, run.per_epoch)
+        if place == 0 or not order:
+            order = batches(run.data["train"], trial, epoch)
+        if step == done.step + 1:  # the first step after an evaluation, or of a resumed run
+            _seed(trial.seed, step, rank)
+            model.train()
+        everyone = order[place]
+        loss = _loss(run, parallel, everyone[rank::world])
+        # DDP averages over workers; weighting by rows makes that the mean over the batch's rows.
+        objective = loss * (len(everyone[rank::world]) * world / len(everyone))
+        if run.pruner and run.schedule:
+            objective = objective + run.pruner.step(run.schedule, step) * run.pruner.penalty()
+        objective.backward()
+        norm = nn.utils.clip_grad_norm_(trainable, trial.optimizer.clip)
+        run.adam.step()
+        run.rates.step()
+        run.adam.zero_grad(set_to_none=True)
+        losses.add(loss.detach(), len(everyone))
+
+        # Gradients are the same on all workers after DDP, so all of them break off together.
+        broken = (step % CHECK_EVERY == 0 or step in borders) and not bool(torch.isfinite(norm))
+        if broken or step in borders:
+            now = losses.report() | _measure(run, step, broken or step == run.total)
+            now |= _verdict(now, broken) if now["final"] else {}
+            done = Progress(step, [*done.history, _finite(now)])
+            save = partial(
+                checkpoint.save,
+                trial_json=trial.to_json(),
+                model=model,
+                optimizer=run.adam,
+                rates=run.rates,
+                progress=done,
+                final=now["final"],
+            )
+            reporter.report(done.history[-1], save)
+            losses = Mean(run.device)
+        if broken:
+            break
+    return done.history[-1]
+
+
+class Mean:
+    """Mean training loss and speed since the last evaluation, without waiting for the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.sum, self.steps, self.rows = torch.zeros((), device=device), 0, 0
+        self.start = time.perf_counter()
+
+    def add(self, loss: torch.Tensor, rows: int) -> None:
+        self.sum, self.steps, self.rows = self.sum + loss, self.steps + 1, self.rows + rows
+
+    def report(self) -> Report:
+        loss = float(self.sum / self.steps)
+        seconds = time.perf_counter() - self.start
+        return {"train_loss": loss, "rows_per_second": self.rows / seconds}
+
+
+def _loss(run: Run, model: nn.Module, rows: np.ndarray) -> torch.Tensor:
+    """The task's loss on these rows, or its mix with the teacher's."""
+    data = run.data["train"]
+    batch = {k: v.to(run.device) for k, v in data.batch(rows).items()}
+    targets = {k: batch.pop(k) for k in data.targets}
+    answer = heads.logits(model(**batch))
+    loss = heads.loss(run.task.head, answer, targets)
+    if run.teacher is None:
+        return loss
+    settings = run.teacher.settings
+    taught = run.teacher.loss(run.task.head, rows, answer, targets)
+    return settings.alpha_ce * loss + settings.alpha_kd * taught
+
+
+def _measure(run: Run, step: int, final: bool) -> Report:
+    with run.pruner.frozen() if run.pruner else nullcontext():
+        size = 4 * run.trial.batch_size  # no gradients to keep, so larger batches fit
+        found = evaluate(run.built.model, run.data["dev"], size, run.device)
+    left = count(run.built.model, run.built.layers, run.pruner)
+    return {
+        "step": step,
+        "epoch": step / run.per_epoch,
+        "lambda": run.schedule.multiplier(step) if run.schedule else 0.0,
+        "metric": found.metric,
+        "loss": found.loss,
+        "trivial": found.trivial,
+        "remaining": left.remaining,
+        "density": left.density,
+        "nonzero": left.nonzero,
+        "parameters": left.total,
+        "final": final,
+        "status": "running",
+        "reason": "",
+    }
+
+
+def _verdict(now: Report, broken: bool) -> Report:
+    if broken or not math.isfinite(now["loss"]):
+        return {"status": "diverged", "reason": f"non-finite loss at step {now['step']}"}
+    if now["metric"] <= now["trivial"]:
+        reason = f"metric {now['metric']:.4f} is no better than a constant answer"
+        return {"status": "diverged", "reason": reason}
+    return {"status": "completed"}
+
+
+def _finite(report: Report) -> Report:
+    """NaN would leave the search waiting for ever: what is not finite is not reported."""
+    return {k: v for k, v in report.items() if not isinstance(v, float) or math.isfinite(v)}
+
+
+def _seed(seed: int, step: int, rank: int) -> None:
+    """Dropout and L0 noise: the same when resumed here, different on every worker."""
+    words = np.random.SeedSequence([seed, step, rank]).generate_state(2)
+    torch.manual_seed((int(words[0]) << 32 | int(words[1])) & (2**63 - 1))
