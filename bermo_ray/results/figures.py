@@ -1,0 +1,56 @@
+"""Figures of the results."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# Okabe and Ito's colours, told apart by every eye; a marker each for print.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = "osD^vP"
+
+
+def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Path) -> Path:
+    """Draws each fusion's trials (faint), frontier (line) and dense baseline (dashes) to a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter
+
+    done = table.filter(pc.equal(table["status"], "completed"))
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    fusions = sorted(set(table["fusion"].to_pylist()))
+    for fusion, colour, marker in zip(fusions, _COLOURS, _MARKERS, strict=False):
+        for rows, on_front in ((done, False), (front, True)):
+            own = rows.filter(
+                pc.and_(pc.equal(rows["fusion"], fusion), pc.not_equal(rows["method"], "dense"))
+            )
+            x, y = own["remaining"].to_numpy() * 100, own["metric"].to_numpy()
+            if on_front:
+                axes.plot(x, y, color=colour, marker=marker, ms=5, lw=1.5, label=fusion)
+            else:
+                axes.scatter(x, y, color=colour, marker=marker, s=16, alpha=0.3, linewidths=0)
+        dense = done.filter(
+            pc.and_(pc.equal(done["fusion"], fusion), pc.equal(done["method"], "dense"))
+        )
+        if dense.num_rows:
+            level = pc.mean(dense["metric"]).as_py()
+            axes.axhline(level, color=colour, ls="--", lw=1, label=f"{fusion}, dense")
+    if done.num_rows == 0:  # a log axis without a point can't be drawn
+        axes.set_xlim(1, 100)
+        axes.text(10, 0.5, "no trial completed", ha="center")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}" if f"{v:g}"[0] in "25" else ""))  # fmt: skip # noqa: E501
+    axes.set_xlabel("remaining encoder parameters, %")
+    axes.set_ylabel(f"{metric_name} on dev")
+    tasks = sorted(set(table["task"].to_pylist()))
+    backbones = sorted({Path(b).name for b in table["backbone"].to_pylist()})
+    axes.set_title(f"{', '.join(tasks)} on {', '.join(backbones)}", loc="left", fontsize=10)
+    axes.grid(alpha=0.25)
+    if done.num_rows:
+        axes.legend(frameon=False)
+    figure.savefig(file, dpi=150)
+    plt.close(figure)
+    return file

@@ -1,0 +1,67 @@
+"""What is searched: arms (Trials that differ in kind) times ranges of their numbers."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import optuna
+
+from bermo_ray.errors import UserError
+from bermo_ray.trial import Trial
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """A number searched on a log scale between ``low`` and ``high``, both positive."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high < math.inf:
+            raise UserError(f"range: got {self.low}..{self.high}, expected 0 < low <= high")
+
+    @property
+    def distribution(self) -> optuna.distributions.BaseDistribution:
+        """Optuna's form of it."""
+        return optuna.distributions.FloatDistribution(self.low, self.high, log=True)
+
+    def quantile(self, share: float) -> float:
+        """The number at that share of the log range.
+
+        >>> LogUniform(1, 100).quantile(0.5)
+        10.0
+        """
+        return math.exp(math.log(self.low) + share * math.log(self.high / self.low))
+
+
+@dataclass(frozen=True)
+class Space:
+    """``arms`` by name; ``ranges`` by :meth:`Trial.replace` key; ``fixed`` trials come first.
+
+    ``spread`` is the range whose quantiles the first half of an arm's trials walks through, so
+    that a short search already sees both ends of the frontier.
+    """
+
+    arms: dict[str, Trial]
+    ranges: dict[str, LogUniform]
+    spread: str | None = None
+    fixed: tuple[Trial, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.arms or not self.ranges:
+            raise UserError("the search space is empty: it needs an arm and a range")
+        for arm in self.arms.values():  # a misspelt range key is found here, not in a worker
+            arm.replace(**{key: r.low for key, r in self.ranges.items()})
+
+    def to_json(self) -> str:
+        """All of it, as identity of what a study searches."""
+        return json.dumps(
+            {
+                "arms": {name: json.loads(arm.to_json()) for name, arm in self.arms.items()},
+                "ranges": {key: [r.low, r.high] for key, r in self.ranges.items()},
+                "spread": self.spread,
+                "fixed": [json.loads(trial.to_json()) for trial in self.fixed],
+            },
+            sort_keys=True,
+        )

@@ -1,0 +1,357 @@
+"""The study engine: from a space of trials to a table of results.
+
+A script in ``studies/`` declares its options and its space; everything else is here.
+"""
+
+import functools
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from bermo_ray import tracking
+from bermo_ray.errors import UserError
+from bermo_ray.results.table import RUNS, load
+from bermo_ray.search import cluster, tuner
+from bermo_ray.search.progress import Progress, clock
+from bermo_ray.search.searcher import ArmSearcher
+from bermo_ray.search.space import Space
+from bermo_ray.tasks import registry
+from bermo_ray.training.check import check
+from bermo_ray.training.trainer import Resources
+from bermo_ray.trial import Data, Trial
+
+INTERRUPTED = 130  # the shell's code for Ctrl-C
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What every study takes."""
+
+    task: str = "bigram_shift"
+    """What is learned: a task of the embedded language, or of GLUE (sst2, qqp, ...)."""
+    backbone: str = "embedded"
+    """The encoder: 'embedded', a folder, or a name on the hub."""
+    data_dir: str | None = None
+    """Folder of parquet for real tasks. Default: $BERMO_DATA, else the hub."""
+    train_rows: int | None = None
+    """Rows to train on. Default: all there are."""
+    dev_rows: int | None = None
+    """Rows to measure on. Default: all there are."""
+    max_length: int = 128
+    """Word pieces a row; longer rows are cut."""
+    epochs: int = 3
+    """Passes over the training rows, each trial."""
+    batch_size: int = 32
+    """Rows a step, over all workers of a trial."""
+    warmup: float = 0.1
+    """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
+    seed: int = 0
+    """Seed of every trial and of the search."""
+    trials: int = 8
+    """Trials for each arm of the study (a fusion, say)."""
+    workers: int = 1
+    """Data-parallel workers of each trial."""
+    gpus: bool = False
+    """One GPU for each worker."""
+    cpus_per_worker: int = 1
+    """CPUs (and torch threads) of each worker."""
+    concurrent: int | None = None
+    """Trials at once. Default: as many as fit."""
+    name: str | None = None
+    """Name of the study. Default: its kind, date and time."""
+    runs: Path = Path(RUNS)
+    """Folder for the records: MLflow's store, checkpoints, tables."""
+    storage: str | None = None
+    """Where checkpoints go, if not below --runs: a shared folder or URI on a cluster."""
+    tracking_uri: str | None = None
+    """An MLflow server or store. Default: SQLite in --runs."""
+    resume: bool = False
+    """Go on with the study of that name or, without one, with the newest of this kind."""
+    dry_run: bool = False
+    """Check everything and print the trials; run none."""
+
+    def trial(self) -> Trial:
+        """The Trial that these options describe; a study changes it from there."""
+        data = Data.model_construct(
+            task=self.task,
+            train_rows=self.train_rows,
+            dev_rows=self.dev_rows,
+            max_length=self.max_length,
+            data_dir=str(Path(self.data_dir).resolve()) if self.data_dir else None,
+        )
+        folder = Path(self.backbone).expanduser()  # Ray's workers run in other directories
+        return Trial().replace(
+            data=data,
+            backbone=str(folder.resolve()) if folder.is_dir() else self.backbone,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
+            seed=self.seed,
+        )
+
+
+O = TypeVar("O", bound=StudyOptions)  # noqa: E741
+# What does not describe the study itself, so may differ when it is resumed.
+_PASSING = {"resume", "dry_run", "name", "concurrent", "runs"}
+
+
+def command(main: Callable[[], None]) -> Callable[[], None]:
+    """A script's main: a user's mistake is one line each on stderr and exit code 2."""
+
+    @functools.wraps(main)
+    def wrapped() -> None:
+        try:
+            main()
+        except UserError as error:
+            for problem in error.problems:
+                print(f"error: {problem}", file=sys.stderr)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+
+    return wrapped
+
+
+def parse(options: type[O]) -> O:
+    """The command line's options; ``--help`` tells each with its default."""
+    return tyro.cli(options, description=options.__doc__, config=(tyro.conf.FlagCreatePairsOff,))
+
+
+class Study:
+    """A named search over a space, with its records.
+
+    Everything is checked when it is made; :meth:`run` runs it or takes it up again.
+    """
+
+    def __init__(self, kind: str, options: StudyOptions, space: Callable[[Any], Space]) -> None:
+        self.kind = kind
+        self.console = Console(highlight=False)
+        runs = options.runs.expanduser()
+        if options.resume:
+            options = self._as_before(options, runs)
+        else:
+            options = replace(
+                options, name=options.name or f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+            )
+        assert options.name is not None
+        self.name, self.options, self.runs = options.name, options, runs
+        self.folder = runs / self.name
+        self.uri = options.tracking_uri or tracking.default_uri(runs)
+        self.storage = options.storage or str((runs / "checkpoints").resolve())
+        self.resources = Resources(
+            workers=options.workers,
+            gpus=options.gpus,
+            cpus_per_worker=options.cpus_per_worker,
+            threads=options.cpus_per_worker,
+        )
+        self.space = self._checked(space)
+
+    def _checked(self, space: Callable[[Any], Space]) -> Space:
+        """Every problem that can be seen without Ray, all at once."""
+        options, problems = self.options, []
+        for field in ("workers", "cpus_per_worker", "trials", "concurrent"):
+            value = getattr(options, field)
+            if value is not None and value < 1:
+                problems.append(f"--{field.replace('_', '-')}: got {value}, expected >= 1")
+        if not options.resume and self.folder.exists():
+            problems.append(f"--name: a study {self.name!r} exists; --resume it or rename")
+        made = None
+        try:
+            made = space(options)
+            check([*made.arms.values(), *made.fixed], max(1, options.workers))
+        except UserError as error:
+            problems += error.problems
+        if options.tracking_uri:
+            try:
+                tracking.client(options.tracking_uri)
+            except UserError as error:
+                problems += error.problems
+        if problems or made is None:
+            raise UserError(*problems)
+        return made
+
+    def _as_before(self, options: StudyOptions, runs: Path) -> StudyOptions:
+        """The options that the study was started with; those given now must agree."""
+        name = options.name
+        if name is None:
+            found = sorted(runs.glob(f"{self.kind}-*/study.json"), key=lambda f: f.stat().st_mtime)
+            if not found:
+                raise UserError(f"--resume: no {self.kind} study in {runs}")
+            name = found[-1].parent.name
+        file = runs / name / "study.json"
+        if not file.is_file():
+            raise UserError(f"--resume: no study {name!r} in {runs}")
+        saved = json.loads(file.read_text())["options"]
+        mine = _plain(options)
+        problems = []
+        for field in fields(options):
+            given = mine[field.name]
+            is_default = given == _plain_value(field.default)
+            if field.name not in _PASSING and not is_default and given != saved[field.name]:
+                flag = field.name.replace("_", "-")
+                was = saved[field.name]
+                problems.append(f"--{flag}: got {given}, but {name} was started with {was}")
+        if problems:
+            raise UserError(*problems)
+        kept = {k: v for k, v in saved.items() if k not in _PASSING}
+        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+        return replace(options, **kept, name=name)
+
+    def show(self) -> None:
+        """Prints the trials without running any: the fixed ones, the walk, and what is searched."""
+        searcher = self._searcher()
+        table = Table(title=f"{self.name}: {searcher.total} trials", title_justify="left", box=None)
+        keys = {key: key.split("__")[-1].replace("_", " ") for key in self.space.ranges}
+        for column in ("", "fusion", "pruning", *keys.values(), "id"):
+            table.add_column(column, justify="right" if column in keys.values() else "left")
+        for place in range(searcher.total):
+            config = searcher.suggest(str(place))
+            assert isinstance(config, dict)
+            trial = Trial.from_json(config["trial"])
+            known = place < len(self.space.fixed) or self._walks(place, searcher)
+            values = []
+            for key, span in self.space.ranges.items():
+                section, _, field = key.partition("__")
+                if trial.pruning is None and section == "pruning":
+                    values.append("")
+                elif place < len(self.space.fixed) or (known and key == self.space.spread):
+                    values.append(f"{getattr(getattr(trial, section), field):.3g}")
+                else:
+                    values.append(f"{span.low:g}–{span.high:g}")
+            method = trial.pruning.method if trial.pruning else "dense"
+            fixed = place < len(self.space.fixed)
+            shown_id = trial.id if fixed else "by search"
+            table.add_row(str(place + 1), trial.fusion.name, method, *values, shown_id)
+        self.console.print(table)
+        first = next(iter(self.space.arms.values()))
+        self.console.print(
+            f"each: task {first.data.task}, backbone {first.backbone}, {first.epochs} epochs of "
+            f"batches of {first.batch_size}, seed {first.seed}, {self.resources.workers} worker(s)"
+        )
+
+    def _walks(self, place: int, searcher: ArmSearcher) -> bool:
+        number = (place - len(self.space.fixed)) // len(self.space.arms)
+        return self.space.spread is not None and number < max(1, searcher.trials_per_arm // 2)
+
+    def _searcher(self) -> ArmSearcher:
+        common = {"resources": asdict(self.resources), "storage": self.storage}
+        return ArmSearcher(self.space, self.options.trials, self.options.seed, common)
+
+    def run(self) -> pa.Table:
+        """Runs the trials (or, with --dry-run, prints them and exits) and gives the results table.
+
+        Ctrl-C and a terminated process leave a study that ``--resume`` takes up again.
+        """
+        if self.options.dry_run:
+            self.show()
+            sys.exit(0)
+        started = time.monotonic()
+        ray_cluster = cluster.connect()
+        concurrent = cluster.concurrency(ray_cluster, self.resources, self.options.concurrent)
+        searcher = self._searcher()
+        parent = self._open()
+        task = registry.get(self.options.task)
+        where = "a Ray of its own" if ray_cluster.started_here else "the running Ray cluster"
+        self.console.print(
+            f"{self.name}: {searcher.total} trials, {concurrent} at once, on {where} "
+            f"({ray_cluster.cpus:g} CPUs, {ray_cluster.gpus:g} GPUs)"
+        )
+        callbacks = [
+            tracking.Tracker(self.uri, self.name, parent),
+            Progress(searcher.total, concurrent, task.metric),
+        ]
+        signal.signal(
+            signal.SIGTERM, _like_ctrl_c
+        )  # a terminated study is saved like a stopped one
+        ended = tuner.run(
+            searcher,
+            name=self.name,
+            storage=self.storage,
+            resources=self.resources,
+            concurrent=concurrent,
+            callbacks=callbacks,
+            resume=self.options.resume,
+        )
+        if ray_cluster.started_here:
+            import ray
+
+            ray.shutdown()
+        if not ended:
+            tracking.close_study(self.uri, parent, "interrupted", [])
+            self._stopped()
+        self.parent = parent
+        self.console.print(f"{searcher.total} trials ended in {clock(time.monotonic() - started)}")
+        return load(self.name, self.uri)
+
+    def _open(self) -> str:
+        if self.options.resume:
+            found = tracking.find_study(self.uri, self.name)
+            if found is None:
+                raise UserError(f"--resume: study {self.name!r} is not in {self.uri}")
+            tracking.reopen_study(self.uri, found.info.run_id)
+            return str(found.info.run_id)
+        parent = tracking.open_study(
+            self.uri, self.kind, self.name, _plain(self.options), self.space.to_json()
+        )
+        self.folder.mkdir(parents=True)
+        content = {"kind": self.kind, "run_id": parent, "options": _plain(self.options)}
+        (self.folder / "study.json").write_text(json.dumps(content, indent=1))
+        return parent
+
+    def _stopped(self) -> NoReturn:
+        script = Path(sys.argv[0])
+        self.console.print(
+            f"stopped; what is done is kept. Go on with:\n"
+            f"  python {script} --resume --name {self.name}"
+            + ("" if self.runs == Path(RUNS) else f" --runs {self.runs}"),
+            soft_wrap=True,
+        )
+        sys.exit(INTERRUPTED)
+
+    def publish(self, tables: dict[str, pa.Table], figures: list[Path]) -> None:
+        """Keeps tables (as parquet) and figures in the study's folder and its MLflow run."""
+        files = list(figures)
+        for name, table in tables.items():
+            file = self.folder / f"{name}.parquet"
+            partial = file.with_suffix(".partial")
+            pq.write_table(table, partial)
+            partial.replace(file)
+            files.append(file)
+        tracking.close_study(self.uri, self.parent, "completed", files)
+        runs = "" if self.runs == Path(RUNS) else f" --runs {self.runs}"
+        if self.options.tracking_uri:
+            runs = f" --tracking-uri {self.uri}"
+        self.console.print(
+            f"\nresults  {self.folder}/ ({', '.join(f.name for f in files)})\n"
+            f"browse   bermo-ray ui{runs}\n"
+            f"query    bermo_ray.results.load({self.name!r}"
+            + ("" if not runs else f", uri={self.uri!r}")
+            + ")",
+            soft_wrap=True,
+        )
+
+
+def _like_ctrl_c(signum: int, frame: Any) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _plain(options: StudyOptions) -> dict[str, Any]:
+    return {f.name: _plain_value(getattr(options, f.name)) for f in fields(options)}

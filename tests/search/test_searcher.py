@@ -1,0 +1,108 @@
+import math
+from pathlib import Path
+
+import pytest
+from ray.tune.search import Searcher
+
+from bermo_ray.errors import UserError
+from bermo_ray.search.searcher import ArmSearcher
+from bermo_ray.search.space import LogUniform, Space
+from bermo_ray.trial import Pruning, Trial
+
+LAMBDA, RATE = "pruning__final_lambda", "optimizer__learning_rate"
+
+
+def space(**changes: object) -> Space:
+    base = Trial(pruning=Pruning())
+    arms = {name: base.replace(fusion__name=name) for name in ("last", "bermo")}
+    values = {
+        "arms": arms,
+        "ranges": {LAMBDA: LogUniform(1, 100), RATE: LogUniform(1e-4, 1e-2)},
+        "spread": LAMBDA,
+        "fixed": (arms["last"].replace(pruning=None),),
+    } | changes
+    return Space(**values)  # type: ignore[arg-type]
+
+
+def trial_of(config: object) -> Trial:
+    assert isinstance(config, dict)
+    return Trial.from_json(config["trial"])
+
+
+def finish(searcher: ArmSearcher, trial_id: str, remaining: float, metric: float) -> None:
+    result = {"status": "completed", "remaining": remaining, "metric": metric}
+    searcher.on_trial_complete(trial_id, result)
+
+
+def test_fixed_trials_come_first_then_the_arms_in_turn_then_it_ends() -> None:
+    searcher = ArmSearcher(space(), trials_per_arm=4, seed=0, common={"storage": "x"})
+    assert searcher.total == 9
+    trials = [trial_of(searcher.suggest(str(i))) for i in range(9)]
+    assert trials[0].pruning is None
+    assert [t.fusion.name for t in trials[1:]] == ["last", "bermo"] * 4
+    # The first half walks λ's inner quantiles: ¼ and ¾ of the log range 1..100.
+    walked = [t.pruning.final_lambda for t in trials[1:5] if t.pruning]
+    assert [round(v, 6) for v in walked] == [round(10**e, 6) for e in (0.5, 0.5, 1.5, 1.5)]
+    for trial in trials[1:]:
+        assert trial.pruning is not None
+        assert 1 <= trial.pruning.final_lambda <= 100
+        assert 1e-4 <= trial.optimizer.learning_rate <= 1e-2
+    assert len({t.id for t in trials}) == 9
+    assert searcher.suggest("more") == Searcher.FINISHED
+
+
+def test_every_end_is_told_so_that_no_trial_stays_open() -> None:
+    searcher = ArmSearcher(space(fixed=()), 3, 0, {})
+    for i in range(6):
+        searcher.suggest(str(i))
+    finish(searcher, "0", 0.4, 0.9)
+    searcher.on_trial_complete("1", {"status": "diverged", "step": 3})
+    searcher.on_trial_complete("2", None, error=True)
+    searcher.on_trial_complete("3", {"status": "failed", "final": True})
+    finish(searcher, "4", 0.2, 0.8)
+    finish(searcher, "5", 0.3, 0.7)
+    states = {n: [t.state.name for t in s.trials] for n, s in searcher._studies.items()}
+    assert states == {"last": ["COMPLETE", "FAIL", "COMPLETE"], "bermo": ["FAIL", "FAIL", "COMPLETE"]}
+    assert searcher._studies["last"].trials[0].values == [0.4, 0.9]
+
+
+def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> None:
+    searcher = ArmSearcher(space(), 4, 0, {})
+    configs = {str(i): searcher.suggest(str(i)) for i in range(5)}
+    finish(searcher, "0", 1.0, 0.95)
+    finish(searcher, "1", 0.4, 0.9)
+    searcher.on_trial_complete("2", {"status": "diverged"})
+    searcher.save(str(tmp_path / "state"))
+
+    again = ArmSearcher(space(), 4, 0, {})
+    again.restore(str(tmp_path / "state"))
+    assert again.issued == 5
+    told = [t for s in again._studies.values() for t in s.trials]
+    assert sorted(t.state.name for t in told) == ["COMPLETE", "FAIL", "RUNNING", "RUNNING"]
+    finish(again, "3", 0.3, 0.8)  # was open when it was saved
+    done = again._studies["last"].trials[-1]
+    assert done.values == [0.3, 0.8]
+    expected = trial_of(configs["3"])
+    assert expected.pruning is not None
+    assert math.isclose(done.params[LAMBDA], expected.pruning.final_lambda)
+    rest = [again.suggest(f"n{i}") for i in range(4)]
+    assert all(isinstance(c, dict) for c in rest)
+    assert again.suggest("end") == Searcher.FINISHED
+    assert not {trial_of(c).id for c in rest} & {trial_of(c).id for c in configs.values()}
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: LogUniform(0, 1), "got 0..1, expected 0 < low <= high"),
+        (lambda: LogUniform(2, 1), "got 2..1"),
+        (lambda: LogUniform(-3, 1), "got -3..1"),
+        (lambda: space(arms={}), "the search space is empty"),
+        (lambda: space(ranges={}), "the search space is empty"),
+        (lambda: space(ranges={"pruning__lamda": LogUniform(1, 2)}), "unknown key 'pruning.lamda'"),
+    ],
+)
+def test_bad_spaces_are_one_line(make: object, line: str) -> None:
+    with pytest.raises(UserError, match="^[^\n]*$") as caught:
+        make()  # type: ignore[operator]
+    assert line in str(caught.value)

@@ -1,0 +1,109 @@
+"""Bad input: one clear line each, before any trial starts, exit code 2."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_study(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "studies" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    def call(*options: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.delenv("BERMO_DATA", raising=False)
+        monkeypatch.setattr(sys, "argv", ["studies/l0_frontier.py", *options])
+        with pytest.raises(SystemExit) as caught:
+            load_study("l0_frontier").main()
+        shown = capsys.readouterr()
+        return int(caught.value.code or 0), shown.out, shown.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--task", "tenze"], "unknown task 'tenze': did you mean tense?"),
+        (["--fusions", "brmo"], "unknown fusion 'brmo': did you mean bermo?"),
+        (["--backbone", "./nowhere"], "backbone './nowhere': no such folder"),
+        (["--lambdas", "-1", "10"], "range: got -1.0..10.0, expected 0 < low <= high"),
+        (["--epochs", "0"], "epochs: got 0, expected greater than or equal to 1"),
+        (["--train-rows", "-5"], "data.train_rows: got -5"),
+        (["--warmup", "0.5", "--train-rows", "64"], "no steps left between the flat ends"),
+        (["--warmup", "9", "--train-rows", "64"], "9 steps of warm-up, but only 6 steps in all"),
+        (["--task", "sst2", "--data-dir", "nowhere"], "no data directory"),
+        (["--tracking-uri", "http://127.0.0.1:9"], "no MLflow server answers at"),
+        (["--workers", "0"], "--workers: got 0, expected >= 1"),
+        (["--trials", "0"], "--trials: got 0, expected >= 1"),
+        (["--resume"], "--resume: no l0_frontier study in runs"),
+        (["--resume", "--name", "x"], "--resume: no study 'x' in runs"),
+    ],
+)
+def test_one_line_and_exit_code_2(run: Any, tmp_path: Path, options: list[str], line: str) -> None:
+    code, out, err = run(*options)
+    assert code == 2
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1, err
+    assert err.startswith("error: ")
+    assert line in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_all_problems_are_listed_at_once(run: Any) -> None:
+    code, _, err = run("--task", "tenze", "--fusions", "brmo", "--workers", "0")
+    assert code == 2
+    assert len(err.strip().splitlines()) == 3
+
+
+def test_an_option_that_does_not_exist_is_code_2(run: Any) -> None:
+    code, _, err = run("--taks", "tense")
+    assert code == 2
+    assert "--taks" in err
+    assert "--task" in err
+
+
+def test_help_tells_every_option_with_its_default(run: Any) -> None:
+    from dataclasses import fields
+
+    code, out, _ = run("--help")
+    assert code == 0
+    for field in fields(load_study("l0_frontier").Options):
+        assert f"--{field.name.replace('_', '-')}" in out
+    assert out.count("(default:") == len(fields(load_study("l0_frontier").Options))
+
+
+def test_dry_run_prints_the_trials_and_starts_nothing(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run("--dry-run", "--trials", "2", "--train-rows", "100", "--name", "d")
+    assert code == 0
+    assert "d: 6 trials" in out
+    assert out.count("by search") == 4
+    assert out.count("dense") == 2
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_gpus_that_are_not_there_are_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    code, _, err = run("--gpus", "--train-rows", "200")
+    ray.shutdown()
+    assert code == 2
+    assert "a trial needs 1 GPU(s), this Ray cluster has 0" in err
+    assert len(err.strip().splitlines()) == 1
