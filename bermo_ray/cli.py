@@ -16,11 +16,11 @@ from bermo_ray.study import command
 def _uri(runs: Path, tracking_uri: str | None) -> str:
     from bermo_ray import tracking
 
-    if tracking_uri:
-        return tracking_uri
-    if not (runs / tracking.DATABASE).is_file():
-        raise UserError(f"no studies in {runs}/ (no {tracking.DATABASE}); give --runs or run one")
-    return tracking.default_uri(runs)
+    uri = tracking.store_uri(runs, tracking_uri)
+    file = uri.removeprefix("sqlite:///")
+    if file != uri and not Path(file).is_file():
+        raise UserError(f"no studies in {Path(file).parent} (no {Path(file).name}); give --runs")
+    return uri
 
 
 def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = None) -> None:

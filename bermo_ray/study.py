@@ -5,13 +5,16 @@ A script in ``studies/`` declares its options and its space; everything else is 
 
 import functools
 import json
+import os
+import re
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,17 +24,27 @@ from rich.table import Table
 
 from bermo_ray import tracking
 from bermo_ray.errors import UserError
+from bermo_ray.results import figures
 from bermo_ray.results.table import RUNS, load
 from bermo_ray.search import cluster, tuner
 from bermo_ray.search.progress import Progress, clock
 from bermo_ray.search.searcher import ArmSearcher
 from bermo_ray.search.space import Space
 from bermo_ray.tasks import registry
+from bermo_ray.tasks.glue import DATA_VARIABLE
 from bermo_ray.training.check import check
 from bermo_ray.training.trainer import Resources
-from bermo_ray.trial import Data, Trial
+from bermo_ray.trial import Trial
 
 INTERRUPTED = 130  # the shell's code for Ctrl-C
+
+
+def _default(hint: str) -> Any:
+    """What ``--help`` says of an option that is None until the study decides."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {hint})")
+
+
+by_backbone = _default("by backbone")  # a study's own option that it decides by the encoder
 
 
 @dataclass(frozen=True)
@@ -42,15 +55,15 @@ class StudyOptions:
     """What is learned: a task of the embedded language, or of GLUE (sst2, qqp, ...)."""
     backbone: str = "embedded"
     """The encoder: 'embedded', a folder, or a name on the hub."""
-    data_dir: str | None = None
-    """Folder of parquet for real tasks. Default: $BERMO_DATA, else the hub."""
-    train_rows: int | None = None
-    """Rows to train on. Default: all there are."""
-    dev_rows: int | None = None
-    """Rows to measure on. Default: all there are."""
+    data_dir: Annotated[str | None, _default("$BERMO_DATA, else the hub")] = None
+    """Folder of parquet for real tasks."""
+    train_rows: Annotated[int | None, _default("all there are")] = None
+    """Rows to train on."""
+    dev_rows: Annotated[int | None, _default("all there are")] = None
+    """Rows to measure on."""
     max_length: int = 128
     """Word pieces a row; longer rows are cut."""
-    epochs: int = 3
+    epochs: Annotated[int | None, by_backbone] = None
     """Passes over the training rows, each trial."""
     batch_size: int = 32
     """Rows a step, over all workers of a trial."""
@@ -66,35 +79,37 @@ class StudyOptions:
     """One GPU for each worker."""
     cpus_per_worker: int = 1
     """CPUs (and torch threads) of each worker."""
-    concurrent: int | None = None
-    """Trials at once. Default: as many as fit."""
-    name: str | None = None
-    """Name of the study. Default: its kind, date and time."""
+    concurrent: Annotated[int | None, _default("as many as fit")] = None
+    """Trials at once."""
+    name: Annotated[str | None, _default("kind, date and time")] = None
+    """Name of the study."""
     runs: Path = Path(RUNS)
     """Folder for the records: MLflow's store, checkpoints, tables."""
-    storage: str | None = None
-    """Where checkpoints go, if not below --runs: a shared folder or URI on a cluster."""
-    tracking_uri: str | None = None
-    """An MLflow server or store. Default: SQLite in --runs."""
+    storage: Annotated[str | None, _default("below --runs")] = None
+    """Where checkpoints go: on a cluster, a shared folder or URI."""
+    tracking_uri: Annotated[str | None, _default("SQLite in --runs")] = None
+    """An MLflow server or store."""
     resume: bool = False
     """Go on with the study of that name or, without one, with the newest of this kind."""
     dry_run: bool = False
     """Check everything and print the trials; run none."""
 
-    def trial(self) -> Trial:
-        """The Trial that these options describe; a study changes it from there."""
-        data = Data.model_construct(
-            task=self.task,
-            train_rows=self.train_rows,
-            dev_rows=self.dev_rows,
-            max_length=self.max_length,
-            data_dir=str(Path(self.data_dir).resolve()) if self.data_dir else None,
-        )
-        folder = Path(self.backbone).expanduser()  # Ray's workers run in other directories
+    def trial(self, epochs: int) -> Trial:
+        """The Trial that these options describe; ``epochs`` where none are given."""
+        # Ray's workers run in other directories and with other variables: all paths are resolved.
+        place = self.data_dir or os.environ.get(DATA_VARIABLE)
+        data = {
+            "task": self.task,
+            "train_rows": self.train_rows,
+            "dev_rows": self.dev_rows,
+            "max_length": self.max_length,
+            "data_dir": str(Path(place).expanduser().resolve()) if place else None,
+        }
+        folder = Path(self.backbone).expanduser()
         return Trial().replace(
             data=data,
             backbone=str(folder.resolve()) if folder.is_dir() else self.backbone,
-            epochs=self.epochs,
+            epochs=epochs if self.epochs is None else self.epochs,
             batch_size=self.batch_size,
             optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
             seed=self.seed,
@@ -103,7 +118,8 @@ class StudyOptions:
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 # What does not describe the study itself, so may differ when it is resumed.
-_PASSING = {"resume", "dry_run", "name", "concurrent", "runs"}
+_PASSING = {"resume", "dry_run", "name", "runs"}
+STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for `--storage`; set on a cluster's head
 
 
 def command(main: Callable[[], None]) -> Callable[[], None]:
@@ -148,13 +164,16 @@ class Study:
         assert options.name is not None
         self.name, self.options, self.runs = options.name, options, runs
         self.folder = runs / self.name
-        self.uri = options.tracking_uri or tracking.default_uri(runs)
-        self.storage = options.storage or str((runs / "checkpoints").resolve())
+        self.uri = tracking.store_uri(runs, options.tracking_uri)
+        asked = options.storage or os.environ.get(STORAGE_VARIABLE)
+        self.shared = asked is not None
+        self.storage = asked or str(runs / "checkpoints")
+        if "://" not in self.storage:
+            self.storage = str(Path(self.storage).expanduser().absolute())
         self.resources = Resources(
             workers=options.workers,
             gpus=options.gpus,
             cpus_per_worker=options.cpus_per_worker,
-            threads=options.cpus_per_worker,
         )
         self.space = self._checked(space)
 
@@ -165,6 +184,13 @@ class Study:
             value = getattr(options, field)
             if value is not None and value < 1:
                 problems.append(f"--{field.replace('_', '-')}: got {value}, expected >= 1")
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            problems.append(f"--name: got {self.name!r}, expected letters, digits, and . _ -")
+        nearest = next(
+            p for p in (self.folder.absolute(), *self.folder.absolute().parents) if p.exists()
+        )
+        if not os.access(nearest, os.W_OK):
+            problems.append(f"--runs: can't write in {nearest}")
         if not options.resume and self.folder.exists():
             problems.append(f"--name: a study {self.name!r} exists; --resume it or rename")
         made = None
@@ -173,9 +199,9 @@ class Study:
             check([*made.arms.values(), *made.fixed], max(1, options.workers))
         except UserError as error:
             problems += error.problems
-        if options.tracking_uri:
+        if not self.uri.startswith("sqlite:///"):
             try:
-                tracking.client(options.tracking_uri)
+                tracking.client(self.uri)
             except UserError as error:
                 problems += error.problems
         if problems or made is None:
@@ -186,16 +212,21 @@ class Study:
         """The options that the study was started with; those given now must agree."""
         name = options.name
         if name is None:
-            found = sorted(runs.glob(f"{self.kind}-*/study.json"), key=lambda f: f.stat().st_mtime)
+            files = sorted(runs.glob("*/study.json"), key=lambda f: f.stat().st_mtime)
+            found = [f for f in files if json.loads(f.read_text())["kind"] == self.kind]
             if not found:
                 raise UserError(f"--resume: no {self.kind} study in {runs}")
             name = found[-1].parent.name
         file = runs / name / "study.json"
         if not file.is_file():
             raise UserError(f"--resume: no study {name!r} in {runs}")
-        saved = json.loads(file.read_text())["options"]
-        mine = _plain(options)
+        content = json.loads(file.read_text())
+        saved, mine = content["options"], _plain(options)
         problems = []
+        if content["kind"] != self.kind:
+            problems.append(f"--name: {name} is a study of {content['kind']}, not of {self.kind}")
+        if content["folder"] != str(file.parent.absolute()):
+            problems.append(f"--runs: {name} was started in {content['folder']}; move it back")
         for field in fields(options):
             given = mine[field.name]
             is_default = given == _plain_value(field.default)
@@ -220,13 +251,14 @@ class Study:
             config = searcher.suggest(str(place))
             assert isinstance(config, dict)
             trial = Trial.from_json(config["trial"])
-            known = place < len(self.space.fixed) or self._walks(place, searcher)
+            number = (place - len(self.space.fixed)) // len(self.space.arms)
+            known = searcher.walked(number)
             values = []
             for key, span in self.space.ranges.items():
                 section, _, field = key.partition("__")
                 if trial.pruning is None and section == "pruning":
                     values.append("")
-                elif place < len(self.space.fixed) or (known and key == self.space.spread):
+                elif place < len(self.space.fixed) or key in known:
                     values.append(f"{getattr(getattr(trial, section), field):.3g}")
                 else:
                     values.append(f"{span.low:g}–{span.high:g}")
@@ -240,10 +272,6 @@ class Study:
             f"each: task {first.data.task}, backbone {first.backbone}, {first.epochs} epochs of "
             f"batches of {first.batch_size}, seed {first.seed}, {self.resources.workers} worker(s)"
         )
-
-    def _walks(self, place: int, searcher: ArmSearcher) -> bool:
-        number = (place - len(self.space.fixed)) // len(self.space.arms)
-        return self.space.spread is not None and number < max(1, searcher.trials_per_arm // 2)
 
     def _searcher(self) -> ArmSearcher:
         common = {"resources": asdict(self.resources), "storage": self.storage}
@@ -260,6 +288,11 @@ class Study:
         started = time.monotonic()
         ray_cluster = cluster.connect()
         concurrent = cluster.concurrency(ray_cluster, self.resources, self.options.concurrent)
+        if ray_cluster.nodes > 1 and not self.shared:
+            raise UserError(
+                "--storage: trials may move between the cluster's nodes; give a folder or URI that "
+                f"all of them see (or set {STORAGE_VARIABLE})"
+            )
         searcher = self._searcher()
         parent = self._open()
         task = registry.get(self.options.task)
@@ -269,7 +302,7 @@ class Study:
             f"({ray_cluster.cpus:g} CPUs, {ray_cluster.gpus:g} GPUs)"
         )
         callbacks = [
-            tracking.Tracker(self.uri, self.name, parent),
+            tracking.Tracker(self.uri, self.name, parent, figures.of_trial),
             Progress(searcher.total, concurrent, task.metric),
         ]
         signal.signal(
@@ -301,28 +334,31 @@ class Study:
             if found is None:
                 raise UserError(f"--resume: study {self.name!r} is not in {self.uri}")
             tracking.reopen_study(self.uri, found.info.run_id)
+            if not tuner.has_state(self.storage, self.name):
+                tracking.forget_unfinished(self.uri, found.info.run_id)
             return str(found.info.run_id)
         parent = tracking.open_study(
             self.uri, self.kind, self.name, _plain(self.options), self.space.to_json()
         )
         self.folder.mkdir(parents=True)
-        content = {"kind": self.kind, "run_id": parent, "options": _plain(self.options)}
+        content = {
+            "kind": self.kind,
+            "folder": str(self.folder.absolute()),
+            "options": _plain(self.options),
+        }
         (self.folder / "study.json").write_text(json.dumps(content, indent=1))
         return parent
 
     def _stopped(self) -> NoReturn:
-        script = Path(sys.argv[0])
-        self.console.print(
-            f"stopped; what is done is kept. Go on with:\n"
-            f"  python {script} --resume --name {self.name}"
-            + ("" if self.runs == Path(RUNS) else f" --runs {self.runs}"),
-            soft_wrap=True,
-        )
+        again = [_shown(Path(sys.executable)), sys.argv[0], "--resume", "--name", self.name]
+        again += [] if self.runs == Path(RUNS) else ["--runs", str(self.runs)]
+        self.console.print("stopped; what is done is kept. Go on with:")
+        self.console.print(f"  {shlex.join(again)}", soft_wrap=True)
         sys.exit(INTERRUPTED)
 
-    def publish(self, tables: dict[str, pa.Table], figures: list[Path]) -> None:
+    def publish(self, tables: dict[str, pa.Table], drawn: list[Path]) -> None:
         """Keeps tables (as parquet) and figures in the study's folder and its MLflow run."""
-        files = list(figures)
+        files = list(drawn)
         for name, table in tables.items():
             file = self.folder / f"{name}.parquet"
             partial = file.with_suffix(".partial")
@@ -330,17 +366,23 @@ class Study:
             partial.replace(file)
             files.append(file)
         tracking.close_study(self.uri, self.parent, "completed", files)
-        runs = "" if self.runs == Path(RUNS) else f" --runs {self.runs}"
-        if self.options.tracking_uri:
-            runs = f" --tracking-uri {self.uri}"
-        self.console.print(
-            f"\nresults  {self.folder}/ ({', '.join(f.name for f in files)})\n"
-            f"browse   bermo-ray ui{runs}\n"
-            f"query    bermo_ray.results.load({self.name!r}"
-            + ("" if not runs else f", uri={self.uri!r}")
-            + ")",
-            soft_wrap=True,
-        )
+        browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
+        uri = ""
+        if self.uri != tracking.store_uri(Path(RUNS)):
+            uri = f", uri={self.uri!r}"
+            is_own = self.uri == tracking.store_uri(self.runs)
+            browse += ["--runs", str(self.runs)] if is_own else ["--tracking-uri", self.uri]
+        names = ", ".join(f.name for f in files)
+        self.console.print(f"\nresults  {self.folder}/", soft_wrap=True)
+        self.console.print(f"         {names}", soft_wrap=True)
+        self.console.print(f"browse   {shlex.join(browse)}", soft_wrap=True)
+        self.console.print(f"query    bermo_ray.results.load({self.name!r}{uri})", soft_wrap=True)
+
+
+def _shown(path: Path) -> str:
+    """A path as a person would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _like_ctrl_c(signum: int, frame: Any) -> None:

@@ -8,10 +8,13 @@ import json
 import logging
 import os
 import platform
+import shutil
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,18 +25,26 @@ from bermo_ray.errors import UserError
 from bermo_ray.trial import Trial
 
 DATABASE = "mlflow.db"
-CHECKPOINT_POLICY = "newest while running (with optimiser); weights only once ended; none else"
+Draw = Callable[[dict[str, Any]], dict[str, Any]]  # a final report -> figures by file name
+CHECKPOINT_POLICY = "the newest two while running, with the optimiser; at the end weights only"
 MAX_PARAM = 500  # characters of a parameter's value; the whole Trial is an artifact
 # Report keys that are curves in MLflow; the rest of a Tune result is status, or Tune's own.
 CURVES = (
     "epoch", "train_loss", "rows_per_second", "lambda", "metric", "loss", "trivial",
-    "remaining", "density", "nonzero", "parameters",
+    "remaining", "density", "nonzero", "parameters", "gamma",
 )  # fmt: skip
 
 
-def default_uri(runs: Path) -> str:
-    """The store in a folder of runs: absolute, because Ray's workers change directory."""
-    return f"sqlite:///{(runs / DATABASE).resolve()}"
+def store_uri(runs: Path, asked: str | None = None) -> str:
+    """The store that is meant: the one asked for, MLFLOW_TRACKING_URI's, or SQLite in ``runs``.
+
+    A file is named by its absolute path, because Ray's workers change directory.
+    """
+    uri = asked or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs / DATABASE}"
+    if uri.startswith("sqlite:///"):
+        file = Path(uri.removeprefix("sqlite:///")).expanduser()
+        return f"sqlite:///{file.absolute()}"
+    return uri
 
 
 def client(uri: str) -> Any:
@@ -51,12 +62,12 @@ def client(uri: str) -> Any:
         except (urllib.error.URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", error)
             raise UserError(f"--tracking-uri: no MLflow server answers at {uri} ({why})") from error
-    elif uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     try:
+        if uri.startswith("sqlite:///"):
+            Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         found = MlflowClient(uri)
         found.search_experiments(max_results=1)  # makes the tables of a new store, once, here
     except (MlflowException, OSError) as error:
@@ -66,18 +77,11 @@ def client(uri: str) -> Any:
     return found
 
 
-def find_study(uri: str, name: str | None = None, kind: str | None = None) -> Any | None:
-    """The newest study's parent run, of that name or experiment where given."""
+def find_study(uri: str, name: str) -> Any | None:
+    """The parent run of the study of that name; the newest, where there were several."""
     store = client(uri)
     experiments = [e.experiment_id for e in store.search_experiments()]
-    if kind is not None:
-        experiment = store.get_experiment_by_name(kind)
-        experiments = [experiment.experiment_id] if experiment else []
-    query = "tags.`bermo.kind` = 'study'"
-    if name is not None:
-        query += f" and tags.`bermo.study` = '{name}'"
-    if not experiments:
-        return None
+    query = f"tags.`bermo.kind` = 'study' and tags.`bermo.study` = '{name}'"
     runs = store.search_runs(experiments, query, max_results=1, order_by=["start_time DESC"])
     return runs[0] if runs else None
 
@@ -117,6 +121,7 @@ def reopen_study(uri: str, run_id: str) -> None:
     store.update_run(run_id, "RUNNING")
 
 
+@cache
 def facts() -> dict[str, str]:
     """What a reader needs to run it again: versions, commit, machine."""
     packages = ("torch", "transformers", "ray", "optuna", "mlflow", "datasets", "pyarrow", "numpy")
@@ -125,32 +130,41 @@ def facts() -> dict[str, str]:
         "version.python": platform.python_version(),
         "version.bermo_ray": version("bermo-ray"),
     }
-    git = ["git", "-C", str(Path(__file__).parent)]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    if head.returncode == 0:
-        changed = subprocess.run(
-            [*git, "status", "--porcelain"], capture_output=True, text=True, check=False
-        ).stdout
-        found["commit"] = head.stdout.strip() + (" with changes" if changed else "")
+    head, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    if head:
+        found["commit"] = head + (" with changes" if changed else "")
     return found
+
+
+def _git(*words: str) -> str:
+    """What git says of this checkout; nothing where there is no git, or no checkout."""
+    if shutil.which("git") is None:
+        return ""
+    call = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(call, capture_output=True, text=True, check=False).stdout.strip()
 
 
 class Tracker(Callback):
     """Tune's callback that writes trials to MLflow: one batch a report.
 
-    It is pickled with the experiment, so it holds plain values and opens the store when used.
+    It is pickled with the experiment, so it holds plain values and opens the store when used. A
+    store that is away for a while does not end the study: what could not be written is kept in
+    order and written later. ``draw(report)`` gives a finished trial's figures by file name.
     """
 
-    def __init__(self, uri: str, study: str, parent: str) -> None:
+    PATIENCE = 120.0  # seconds to wait for the store at the end
+
+    def __init__(self, uri: str, study: str, parent: str, draw: Draw | None = None) -> None:
         self.uri = uri
         self.study = study
         self.parent = parent
+        self.draw = draw
         self._reset()
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"uri": self.uri, "study": self.study, "parent": self.parent}
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
 
@@ -158,26 +172,91 @@ class Tracker(Callback):
         self._store: Any = None
         self._runs: dict[str, str] = {}  # Tune's trial id -> MLflow run id
         self._steps: dict[str, int] = {}  # last step written
-
-    @property
-    def store(self) -> Any:
-        if self._store is None:
-            self._store = client(self.uri)
-            for run in trial_runs(self._store, self.parent):
-                trial_id = run.data.tags["bermo.trial_id"]
-                self._runs[trial_id] = run.info.run_id
-                steps = self._store.get_metric_history(run.info.run_id, "train_loss")
-                self._steps[trial_id] = max((m.step for m in steps), default=0)
-        return self._store
+        self._ended: set[str] = set()
+        self._queue: list[Callable[[], None]] = []
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A child run for a new trial; an old one that goes on is running again."""
-        store = self.store
-        if trial.trial_id in self._runs:
-            store.update_run(self._runs[trial.trial_id], "RUNNING")
-            return
+        self._do(partial(self._start, trial))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """The report's numbers at its step; after a resume, those that were missed too."""
+        self._do(partial(self._report, trial, result))
+        if result.get("final"):
+            self._ended.add(trial.trial_id)
+            self._do(partial(self._end, trial, result))
+
+    def on_checkpoint(
+        self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any
+    ) -> None:
+        """Where the newest checkpoint lies; Tune deletes older ones."""
+        tags = {"bermo.checkpoint": _with_scheme(trial, checkpoint.path)}
+        self._do(lambda: self._tag(trial.trial_id, tags))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial whose process was lost more often than is retried."""
+        lines = str(trial.get_error() or "").strip().splitlines() or [""]
+        reason = f"lost its process: {lines[-1]}"[:MAX_PARAM]
+        self._ended.add(trial.trial_id)
+        self._do(partial(self._start, trial))
+        self._do(partial(self._end, trial, {"status": "failed", "reason": reason}))
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        """Trials that were cut off are marked so; a resumed study takes them up again."""
+        for trial in trials:
+            # Tune has already called them terminated, so that our own record decides.
+            ended = trial.trial_id in self._ended or (trial.last_result or {}).get("final")
+            if trial.trial_id in self._runs and not ended:
+                self._do(partial(self._interrupt, trial))
+        deadline = time.monotonic() + self.PATIENCE
+        while self._queue and time.monotonic() < deadline:
+            time.sleep(1)
+            self._flush()
+        if self._queue:
+            lost = f"{len(self._queue)} records could not be written to {self.uri}"
+            raise UserError(f"{lost}; --resume once it is back")
+
+    def _do(self, write: Callable[[], None]) -> None:
+        self._queue.append(write)
+        self._flush()
+
+    def _flush(self) -> None:
+        from mlflow.exceptions import MlflowException
+
+        while self._queue:
+            try:
+                self._queue[0]()
+            except (MlflowException, UserError, OSError):
+                return
+            self._queue.pop(0)
+
+    def _open(self) -> Any:
+        if self._store is None:
+            store = client(self.uri)
+            for run in trial_runs(store, self.parent):
+                trial_id = run.data.tags["bermo.trial_id"]
+                self._runs[trial_id] = run.info.run_id
+                steps = store.get_metric_history(run.info.run_id, "epoch")
+                self._steps[trial_id] = max((m.step for m in steps), default=0)
+            self._store = store
+        return self._store
+
+    def _tag(self, trial_id: str, tags: dict[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        kept = [RunTag(k, v) for k, v in tags.items() if v]
+        self._open().log_batch(self._runs[trial_id], tags=kept)
+
+    def _start(self, trial: Any) -> None:
         from mlflow.entities import Param
 
+        store = self._open()
+        if trial.trial_id in self._runs:
+            store.update_run(self._runs[trial.trial_id], "RUNNING")
+            self._tag(trial.trial_id, {"bermo.status": "running"})
+            return
         spec = Trial.from_json(trial.config["trial"])
         tags = {
             "mlflow.parentRunId": self.parent,
@@ -192,70 +271,60 @@ class Tracker(Callback):
         experiment = store.get_run(self.parent).info.experiment_id
         method = spec.pruning.method if spec.pruning else "dense"
         label = f"{spec.fusion.name}-{method}-{spec.id[:6]}"
-        run_id = store.create_run(experiment, run_name=label, tags=tags).info.run_id
-        self._runs[trial.trial_id] = run_id
+        run = store.create_run(experiment, run_name=label, tags=tags | facts())
+        self._runs[trial.trial_id] = run.info.run_id
         params = [Param(k, str(v)[:MAX_PARAM]) for k, v in spec.flat().items() if v is not None]
         extra = [Param(f"run.{k}", str(v)) for k, v in trial.config["resources"].items()]
-        store.log_batch(run_id, params=params + extra)
-        store.log_text(run_id, json.dumps(json.loads(spec.to_json()), indent=1), "trial.json")
+        store.log_batch(run.info.run_id, params=params + extra)
+        text = json.dumps(json.loads(spec.to_json()), indent=1)
+        store.log_text(run.info.run_id, text, "trial.json")
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
-        """The report's numbers at its step; after a resume, those that were missed too."""
-        last = self._steps.get(trial.trial_id, 0)
+    def _report(self, trial: Any, result: dict[str, Any]) -> None:
+        from mlflow.entities import Metric
+
+        store, trial_id = self._open(), trial.trial_id
+        last = self._steps.get(trial_id, 0)
         reports = [*result.get("history", []), result]
         fresh = {r["step"]: r for r in reports if r["step"] > last}
         for step in sorted(fresh):
-            self._write(self._runs[trial.trial_id], fresh[step], step)
-            self._steps[trial.trial_id] = step
-        if result.get("final"):
-            self._end(trial, result)
-
-    def _write(self, run_id: str, report: dict[str, Any], step: int) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = [Metric(k, float(report[k]), now, step) for k in CURVES if k in report]
-        self.store.log_batch(run_id, metrics=metrics)
+            now, report = int(time.time() * 1000), fresh[step]
+            metrics = [Metric(k, float(report[k]), now, step) for k in CURVES if k in report]
+            for index, weight in enumerate(report.get("mixing", [])):
+                metrics.append(Metric(f"mixing/{index:02d}", weight, now, step))
+            store.log_batch(self._runs[trial_id], metrics=metrics)
+            self._steps[trial_id] = step
+        tags = {"bermo.checkpoint": _with_scheme(trial, result.get("checkpoint_path", ""))}
+        if result.get("resumed_at"):
+            tags["bermo.resumed_at"] = str(result["resumed_at"])
+        self._tag(trial_id, tags)
 
     def _end(self, trial: Any, result: dict[str, Any]) -> None:
-        run_id, store = self._runs[trial.trial_id], self.store
-        saved = result.get("checkpoint_path") or getattr(trial.checkpoint, "path", "") or ""
-        tags = {
-            "bermo.status": result["status"],
-            "bermo.reason": result.get("reason", ""),
-            "bermo.checkpoint": saved,
-            "bermo.hardware": result.get("hardware", ""),
-        }
-        from mlflow.entities import RunTag
-
-        store.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items() if v])
+        run_id, store = self._runs[trial.trial_id], self._open()
+        keys = ("status", "reason", "hardware")
+        self._tag(trial.trial_id, {f"bermo.{k}": result.get(k, "") for k in keys})
         if result.get("traceback"):
             store.log_text(run_id, result["traceback"], "traceback.txt")
+        for name, figure in (self.draw(result) if self.draw else {}).items():
+            store.log_figure(run_id, figure, name)
         store.set_terminated(run_id, "FAILED" if result["status"] == "failed" else "FINISHED")
 
-    def on_checkpoint(
-        self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any
-    ) -> None:
-        """Where the newest checkpoint lies; Tune deletes the one before it."""
-        if trial.trial_id in self._runs:
-            self.store.set_tag(self._runs[trial.trial_id], "bermo.checkpoint", checkpoint.path)
+    def _interrupt(self, trial: Any) -> None:
+        self._tag(trial.trial_id, {"bermo.status": "interrupted"})
+        self._open().set_terminated(self._runs[trial.trial_id], "KILLED")
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial whose process was lost more often than is retried."""
-        reason = (
-            "lost its process: " + (str(trial.get_error() or "").strip().splitlines() or [""])[-1]
-        )
-        self._end(trial, {"status": "failed", "reason": reason[:MAX_PARAM]})
 
-    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Trials that were cut off are marked so; a resumed study takes them up again."""
-        for trial in trials:
-            run_id = self._runs.get(trial.trial_id)
-            if run_id and not trial.is_finished():
-                self.store.set_tag(run_id, "bermo.status", "interrupted")
-                self.store.set_terminated(run_id, "KILLED")
+def _with_scheme(trial: Any, path: str) -> str:
+    """Ray names a checkpoint in a bucket without the scheme of its storage."""
+    scheme, mark, _ = str(trial.config.get("storage", "")).partition("://")
+    return f"{scheme}://{path}" if mark and path and "://" not in path else path
+
+
+def forget_unfinished(uri: str, parent: str) -> None:
+    """Removes child runs that never ended: their trials start anew under other names."""
+    store = client(uri)
+    for run in trial_runs(store, parent):
+        if run.data.tags["bermo.status"] in ("running", "interrupted"):
+            store.delete_run(run.info.run_id)
 
 
 def trial_runs(store: Any, parent: str) -> list[Any]:

@@ -34,7 +34,8 @@ class Data(_Section):
 
 
 class Fusion(_Section):
-    """How all layers' states become one (methods §1); switches other than name are BERMo's."""
+    """How all layers' states become one (methods §1); switches other than name are BERMo's
+    (``opening`` also ``every_layer``'s)."""
 
     name: str = "last"
     norm: Literal["layer", "stack", "depth", "none"] = "layer"
@@ -43,6 +44,9 @@ class Fusion(_Section):
     scale: bool = Field(True, description="learn γ; False fixes it at 1")
     start: Literal["xavier", "zeros"] = "xavier"
     layers: tuple[int, ...] | None = Field(None, description="states mixed, 0 = embeddings")
+    opening: float = Field(
+        0.0, ge=0, le=1, description="share of training in which skip connections open one by one"
+    )
 
 
 class LayerDrop(_Section):

@@ -9,12 +9,31 @@ trials that no other beats on both counts are the parameter-efficiency frontier.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from bermo_ray.results import figures, frontier, text
 from bermo_ray.search.space import LogUniform, Space
-from bermo_ray.study import Study, StudyOptions, command, parse
+from bermo_ray.study import Study, StudyOptions, by_backbone, command, parse
 from bermo_ray.tasks import registry
 from bermo_ray.trial import Pruning
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the search looks."""
+
+    epochs: int
+    lambdas: Range
+    learning_rates: Range
+    mask_rates: Range
+
+
+# The shipped encoder has minutes: few steps, so large rates. Pretrained encoders of any size get
+# the surroundings of the paper's Table 9 (λ 45–175, rate 3e-5, mask rate 1e-2–1e-1, 6–10 epochs).
+EMBEDDED = Setting(4, (1.0, 100.0), (2e-4, 2e-3), (2e-2, 2e-1))
+PRETRAINED = Setting(6, (10.0, 500.0), (1e-5, 1e-4), (3e-3, 2e-1))
 
 
 @dataclass(frozen=True)
@@ -23,27 +42,28 @@ class Options(StudyOptions):
 
     fusions: tuple[str, ...] = ("last", "bermo")
     """What is compared."""
-    lambdas: tuple[float, float] = (1.0, 100.0)
+    lambdas: Annotated[Range | None, by_backbone] = None
     """Range of λ, the multiplier of the L0 penalty (log scale)."""
-    learning_rates: tuple[float, float] = (2e-4, 2e-3)
+    learning_rates: Annotated[Range | None, by_backbone] = None
     """Range of the weights' learning rate (log scale)."""
-    mask_rates: tuple[float, float] = (2e-2, 2e-1)
+    mask_rates: Annotated[Range | None, by_backbone] = None
     """Range of the scores' and fusion scalars' rate (log scale)."""
 
 
 def space(options: Options) -> Space:
     """An arm for each fusion, and each fusion's dense baseline to compare with."""
-    base = options.trial().replace(
-        pruning=Pruning(method="l0"),
-        optimizer__learning_rate=LogUniform(*options.learning_rates).quantile(0.5),
+    usual = EMBEDDED if options.backbone == "embedded" else PRETRAINED
+    learning_rates = LogUniform(*(options.learning_rates or usual.learning_rates))
+    base = options.trial(usual.epochs).replace(
+        pruning=Pruning(method="l0"), optimizer__learning_rate=learning_rates.quantile(0.5)
     )
     arms = {fusion: base.replace(fusion__name=fusion) for fusion in options.fusions}
     return Space(
         arms=arms,
         ranges={
-            "pruning__final_lambda": LogUniform(*options.lambdas),
-            "optimizer__learning_rate": LogUniform(*options.learning_rates),
-            "optimizer__mask_rate": LogUniform(*options.mask_rates),
+            "pruning__final_lambda": LogUniform(*(options.lambdas or usual.lambdas)),
+            "optimizer__learning_rate": learning_rates,
+            "optimizer__mask_rate": LogUniform(*(options.mask_rates or usual.mask_rates)),
         },
         spread="pruning__final_lambda",
         fixed=tuple(arm.replace(pruning=None) for arm in arms.values()),

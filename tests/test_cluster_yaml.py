@@ -83,4 +83,4 @@ def test_the_cluster_can_grow_to_the_gpus_that_the_check_counts(
     file = tmp_path / "bootstrap.yaml"
     file.write_text(yaml.safe_dump(validated(config)))
     monkeypatch.setattr(cluster, "BOOTSTRAP", file)
-    assert cluster._growth() == 8.0
+    assert cluster._growth() == (8.0, 4.0, 8)

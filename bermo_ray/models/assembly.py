@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, fusion, heads, layer_drop
@@ -17,7 +16,7 @@ class Assembled:
     """A model ready to train: ``model`` is the stock one, with ``fusion`` as its submodule."""
 
     model: Any
-    layers: nn.ModuleList
+    stack: backbone.Stack
     fusion: fusion.Fusion
     dropped: list[int]
 
@@ -26,9 +25,9 @@ def build(trial: Trial, task: Task) -> Assembled:
     """The trial's model, initialised by its seed alone."""
     torch.manual_seed(trial.seed)
     model = heads.load(trial.backbone, task)
-    layers = backbone.layers(model)
-    gone = layer_drop.apply(model, layers, trial.layer_drop) if trial.layer_drop else []
-    fused = fusion.attach(model, layers, trial.fusion, model.config.hidden_size)
+    stack = backbone.stack(model)
+    gone = layer_drop.apply(stack, trial.layer_drop) if trial.layer_drop else []
+    fused = fusion.attach(model, stack, trial.fusion)
     if trial.mode == "features":
         base = model.base_model
         pooler = getattr(base, "pooler", None)
@@ -37,16 +36,26 @@ def build(trial: Trial, task: Task) -> Assembled:
         if pooler is not None:  # the pooler belongs to the head: untrained in most checkpoints
             for parameter in pooler.parameters():
                 parameter.requires_grad_(True)
-    return Assembled(model, layers, fused, gone)
+    return Assembled(model, stack, fused, gone)
 
 
 def problems(trial: Trial) -> list[str]:
     """What keeps the trial's model from being built, a line each, without loading weights."""
     try:
-        count = backbone.config(trial.backbone).num_hidden_layers
+        config = backbone.config(trial.backbone)
+        backbone.tokenizer(trial.backbone)
+        with torch.device("meta"):
+            count = backbone.stack(heads.empty(config)).depth
     except UserError as error:
         return list(error.problems)
     found: list[str] = []
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    if config.model_type in ("roberta", "xlm-roberta"):
+        positions -= config.pad_token_id + 1  # it counts positions from behind the padding's
+    if 0 < positions < trial.data.max_length:
+        found.append(
+            f"data.max_length: got {trial.data.max_length}, {trial.backbone} has {positions} positions"
+        )
     if trial.layer_drop is not None:
         try:
             count -= len(layer_drop.dropped(trial.layer_drop, count))

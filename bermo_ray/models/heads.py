@@ -47,6 +47,13 @@ def load(name: str, task: Task) -> Any:
             transformers.logging.enable_progress_bar()
 
 
+def empty(config: Any) -> Any:
+    """The encoder of that configuration without its weights' values: to look at its shape."""
+    import transformers
+
+    return transformers.AutoModel.from_config(config)
+
+
 def logits(output: Any) -> Logits:
     """The model's answer as a tuple: (rows, classes), (rows, pieces, classes), or start and end."""
     if "start_logits" in output:

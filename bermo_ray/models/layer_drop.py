@@ -1,12 +1,10 @@
 """Which layers go (methods §3). Layers are counted from 1, as in the paper."""
 
 from collections.abc import Callable
-from typing import Any
-
-from torch import nn
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError, unknown
+from bermo_ray.models.backbone import Stack
 
 
 def _middle(total: int, count: int) -> range:
@@ -57,10 +55,14 @@ def dropped(settings: spec.LayerDrop, layer_count: int) -> list[int]:
     return chosen
 
 
-def apply(model: Any, layers: nn.ModuleList, settings: spec.LayerDrop) -> list[int]:
-    """Takes the layers out of the model, which stays a stock one with fewer layers."""
-    gone = dropped(settings, len(layers))
-    for index in reversed(gone):
-        del layers[index - 1]
-    model.config.num_hidden_layers = len(layers)
+def apply(stack: Stack, settings: spec.LayerDrop) -> list[int]:
+    """Takes the layers out of the model, which stays a stock one with fewer layers.
+
+    Where layers share their weights (ALBERT), the stack only gets shorter.
+    """
+    gone = dropped(settings, stack.depth)
+    if not stack.shared:
+        for index in reversed(gone):
+            del stack.modules[index - 1]
+    stack.base.config.num_hidden_layers = stack.depth - len(gone)
     return gone

@@ -40,12 +40,14 @@ def prunable(layers: nn.ModuleList) -> list[tuple[nn.Module, str]]:
     """(module, parameter name) of every weight matrix in the layers, each once.
 
     By parameter, not by ``nn.Linear``: XLNet's matrices are bare parameters; ALBERT's layers
-    share theirs. Biases and norms have one dimension and are left out.
+    share theirs. Biases and norms have one dimension; XLNet's biases and segment embeddings have
+    more, and are told by their names.
     """
     found, seen = [], set()
     for module in layers.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if parameter.ndim >= 2 and id(parameter) not in seen:
+            is_matrix = parameter.ndim >= 2 and not name.endswith(("bias", "embed"))
+            if is_matrix and id(parameter) not in seen:
                 seen.add(id(parameter))
                 found.append((module, name))
     return found

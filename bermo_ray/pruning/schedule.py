@@ -59,7 +59,3 @@ class Schedule:
     def multiplier(self, step: int) -> float:
         """λ(t) = final_lambda · θ(t)/θ_f; constant for L0, whose θ_i = θ_f."""
         return self.final_lambda * self.threshold(step) / self.final
-
-    def at_full_sparsity(self, step: int) -> bool:
-        """Whether θ has reached its end: only then may a checkpoint count as the best."""
-        return self.threshold(step) == self.final

@@ -1,9 +1,11 @@
 """Figures of the results."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart by every eye; a marker each for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -12,14 +14,11 @@ _MARKERS = "osD^vP"
 
 def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Path) -> Path:
     """Draws each fusion's trials (faint), frontier (line) and dense baseline (dashes) to a PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import FuncFormatter
 
     done = table.filter(pc.equal(table["status"], "completed"))
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
     fusions = sorted(set(table["fusion"].to_pylist()))
     for fusion, colour, marker in zip(fusions, _COLOURS, _MARKERS, strict=False):
         for rows, on_front in ((done, False), (front, True)):
@@ -52,5 +51,26 @@ def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Pa
     if done.num_rows:
         axes.legend(frameon=False)
     figure.savefig(file, dpi=150)
-    plt.close(figure)
     return file
+
+
+def mixing_figure(weights: list[float], gamma: float | None = None) -> Figure:
+    """How much each state counts, embeddings (0) first: BERMo's softmax(α), DWAtt's attention."""
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    axes = figure.subplots()
+    axes.bar(range(len(weights)), weights, color=_COLOURS[0])
+    axes.axhline(1 / len(weights), color="0.4", ls="--", lw=1)
+    axes.text(len(weights) - 0.5, 1 / len(weights), "uniform", ha="right", va="bottom", fontsize=8)
+    axes.set_xticks(range(len(weights)))
+    axes.set_xlabel("layer (0: embeddings)")
+    axes.set_ylabel("mixing weight")
+    if gamma is not None:
+        axes.set_title(f"γ = {gamma:.3f}", loc="left", fontsize=10)
+    return figure
+
+
+def of_trial(report: dict[str, Any]) -> dict[str, Figure]:
+    """The figures of a finished trial by file name, from its last report."""
+    if "mixing" not in report:
+        return {}
+    return {"mixing.png": mixing_figure(report["mixing"], report.get("gamma"))}

@@ -1,6 +1,5 @@
 """MLflow -> Arrow: one tidy table, one row a trial."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("study", pa.string(), "tag bermo.study", "name of the study"),
     ("run_id", pa.string(), "", "MLflow's id of the trial's run"),
     ("trial_id", pa.string(), "tag bermo.trial", "identity of the Trial (hash of its content)"),
-    ("status", pa.string(), "tag bermo.status", "completed, diverged, failed, running, interrupted"),
+    ("status", pa.string(), "tag bermo.status", "completed, diverged, failed, interrupted, …"),
     ("reason", pa.string(), "tag bermo.reason", "why it diverged or failed"),
     ("task", pa.string(), "param data.task", ""),
     ("backbone", pa.string(), "param backbone", ""),
@@ -52,18 +51,15 @@ SCHEMA = pa.schema(
 )
 
 
-def default_uri() -> str:
-    """The store of this folder's studies, or the one MLFLOW_TRACKING_URI names."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or tracking.default_uri(Path(RUNS))
-
-
 def load(study: str, uri: str | None = None) -> pa.Table:
     """All trials of a study, in order of their start, with :data:`SCHEMA`.
+
+    ``uri`` is an MLflow store; without one, MLFLOW_TRACKING_URI's or the one in ``./runs``.
 
     Raises:
         UserError: no such study in that store.
     """
-    uri = uri or default_uri()
+    uri = tracking.store_uri(Path(RUNS), uri)
     parent = tracking.find_study(uri, study)
     if parent is None:
         raise UserError(f"no study {study!r} in {uri}")

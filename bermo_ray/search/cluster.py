@@ -13,11 +13,13 @@ BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 
 @dataclass(frozen=True)
 class Cluster:
-    """What Ray has now, and what its autoscaler may add."""
+    """What Ray has now, and what its autoscaler may make of it."""
 
     cpus: float
     gpus: float
-    may_add_gpus: float
+    most_gpus: float  # with all nodes that the autoscaler may start
+    gpu_node_cpus: float  # CPUs of the largest node with a GPU
+    nodes: int  # that there are or may be
     started_here: bool
 
 
@@ -29,7 +31,6 @@ def connect() -> Cluster:
     # Tune: our own display and records; state saved often, so that a kill loses little.
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")
-    os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "16")
     before = ray.is_initialized()
     try:
         ray.init(
@@ -43,20 +44,38 @@ def connect() -> Cluster:
     node = ray._private.worker._global_node
     ours = not before and node is not None and node.is_head()
     have = ray.cluster_resources()
-    return Cluster(have.get("CPU", 0), have.get("GPU", 0), _growth(), ours)
+    alive = [n["Resources"] for n in ray.nodes() if n["Alive"]]
+    most_gpus, node_cpus, workers = _growth()
+    return Cluster(
+        cpus=have.get("CPU", 0),
+        gpus=have.get("GPU", 0),
+        most_gpus=max(have.get("GPU", 0), most_gpus),
+        gpu_node_cpus=max([node_cpus, *(n.get("CPU", 0) for n in alive if n.get("GPU"))]),
+        nodes=max(len(alive), 1 + workers),
+        started_here=ours,
+    )
 
 
-def _growth() -> float:
-    """GPUs that the autoscaler may add: Σ max_workers × GPUs over the cluster's node types."""
+def _growth() -> tuple[float, float, int]:
+    """What the autoscaler may come to: GPUs in all, CPUs of its largest GPU node, worker nodes."""
     import yaml
 
     file = BOOTSTRAP.expanduser()
-    if not file.is_file():
-        return 0.0
-    types = (yaml.safe_load(file.read_text()) or {}).get("available_node_types", {})
-    return float(
-        sum(t.get("max_workers", 0) * t.get("resources", {}).get("GPU", 0) for t in types.values())
+    content = (yaml.safe_load(file.read_text()) or {}) if file.is_file() else {}
+    types = content.get("available_node_types", {})
+    workers = [
+        (t.get("resources", {}), t.get("max_workers", content.get("max_workers", 0)))
+        for name, t in types.items()
+        if name != content.get("head_node_type")
+    ]
+    gpus = [(r.get("GPU", 0), count) for r, count in workers]
+    most = min(
+        sum(each * count for each, count in gpus),
+        content.get("max_workers", 0) * max([each for each, _ in gpus], default=0),
     )
+    cpus = max([r.get("CPU", 0) for r, count in workers if r.get("GPU") and count], default=0)
+    nodes = min(content.get("max_workers", 0), sum(count for _, count in workers))
+    return float(most), float(cpus), int(nodes)
 
 
 def concurrency(cluster: Cluster, resources: Resources, asked: int | None) -> int:
@@ -65,18 +84,25 @@ def concurrency(cluster: Cluster, resources: Resources, asked: int | None) -> in
     Raises:
         UserError: not even one fits, with the numbers.
     """
-    need_cpus = resources.workers * resources.cpus_per_worker
-    need_gpus = resources.workers if resources.gpus else 0
-    gpus = cluster.gpus + cluster.may_add_gpus
-    if need_gpus > gpus:
-        raise UserError(
-            f"--gpus: a trial needs {need_gpus} GPU(s), this Ray cluster has {cluster.gpus:g} "
-            f"and may add {cluster.may_add_gpus:g}; leave out --gpus or `ray up cluster.yaml`"
-        )
-    if not resources.gpus and need_cpus > cluster.cpus:
-        raise UserError(
-            f"--workers: a trial needs {need_cpus} CPUs ({resources.workers} workers × "
-            f"{resources.cpus_per_worker}), this Ray cluster has {cluster.cpus:g}"
-        )
-    fit = gpus // need_gpus if need_gpus else cluster.cpus // need_cpus
-    return max(1, min(int(fit), asked or int(fit)))
+    each = resources.cpus_per_worker
+    if resources.gpus:
+        if resources.workers > cluster.most_gpus:
+            raise UserError(
+                f"--gpus: a trial needs {resources.workers} GPU(s), this Ray cluster has "
+                f"{cluster.gpus:g} and may grow to {cluster.most_gpus:g}; leave out --gpus or "
+                "`ray up cluster.yaml`"
+            )
+        if each > cluster.gpu_node_cpus:
+            raise UserError(
+                f"--cpus-per-worker: got {each}, but a node with a GPU has "
+                f"{cluster.gpu_node_cpus:g} CPUs"
+            )
+        fit = cluster.most_gpus // resources.workers
+    else:
+        if resources.workers * each > cluster.cpus:
+            raise UserError(
+                f"--workers: a trial needs {resources.workers * each} CPUs ({resources.workers} "
+                f"workers × {each}), this Ray cluster has {cluster.cpus:g}"
+            )
+        fit = cluster.cpus // (resources.workers * each)
+    return min(int(fit), asked or int(fit))

@@ -86,6 +86,7 @@ class Progress(Callback):
             self._say(trials, trial, result)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.on_trial_start(iteration, trials, trial)  # it may have been lost before its start
         self._ended[trial.trial_id] = time.monotonic() - self._begun[trial.trial_id]
         self._say(trials, trial, {"status": "failed", "reason": "lost its process"})
 
@@ -135,7 +136,7 @@ class Progress(Callback):
                     now += f"  {last['metric']:.3f} at {last['remaining']:.1%}"
                 running.add_row("  ▸", describe(spec) if spec else trial.trial_id, now)
         best = Table.grid(padding=(0, 2))
-        for fusion, (top, sparse) in sorted(self._best().items()):
+        for fusion, (top, sparse) in sorted(self._best(trials).items()):
             best.add_row(
                 f"  best {fusion}",
                 f"{self.metric} {top['metric']:.3f} at {top['remaining']:.1%}",
@@ -143,12 +144,12 @@ class Progress(Callback):
             )
         return Group(head, running, best)
 
-    def _best(self) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    def _best(self, trials: list[Any]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         """Of each fusion's pruned trials: the best, and the sparsest within 2 points of it."""
         groups: dict[str, list[dict[str, Any]]] = {}
-        for trial_id, result in self._last.items():
-            spec = self._specs.get(trial_id)
-            if spec and spec.pruning and result.get("status") == "completed":
+        for trial in trials:
+            spec, result = Trial.from_json(trial.config["trial"]), trial.last_result or {}
+            if spec.pruning and result.get("status") == "completed":
                 groups.setdefault(spec.fusion.name, []).append(result)
         found = {}
         for fusion, results in groups.items():

@@ -27,7 +27,7 @@ class ArmSearcher(Searcher):
     def __init__(
         self, space: Space, trials_per_arm: int, seed: int, common: dict[str, Any]
     ) -> None:
-        super().__init__(metric="metric", mode="max")
+        super().__init__()  # with a metric named, Tune would end the study on a report without it
         self.space = space
         self.trials_per_arm = trials_per_arm
         self.seed = seed
@@ -62,15 +62,21 @@ class ArmSearcher(Searcher):
         number, index = divmod(place - len(self.space.fixed), len(self.space.arms))
         arm = list(self.space.arms)[index]
         study = self._studies[arm]
-        walk = max(1, self.trials_per_arm // 2)
-        if self.space.spread and number < walk:
-            # Inner quantiles, from the gentlest to the harshest: (k + ½)/n.
-            value = self.space.ranges[self.space.spread].quantile((number + 0.5) / walk)
-            study.enqueue_trial({self.space.spread: value})
+        if known := self.walked(number):
+            study.enqueue_trial(known)
         asked = study.ask({key: r.distribution for key, r in self.space.ranges.items()})
         self._open[trial_id] = (arm, asked)
         self.log.append({"id": trial_id, "arm": arm, "params": asked.params, "values": None})
         return self._config(self.space.arms[arm].replace(**asked.params))
+
+    def walked(self, number: int) -> dict[str, float]:
+        """What is already known of an arm's n-th trial: its place on the walk along ``spread``."""
+        steps = max(1, self.trials_per_arm // 2)
+        if self.space.spread is None or number >= steps:
+            return {}
+        # Inner quantiles, from the gentlest to the harshest: (k + ½)/n.
+        value = self.space.ranges[self.space.spread].quantile((number + 0.5) / steps)
+        return {self.space.spread: value}
 
     def _config(self, trial: Trial) -> dict[str, Any]:
         return {"trial": trial.to_json(), **self.common}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ class Encoded:
 
     ``inputs``: ``input_ids``, ``attention_mask`` and, where the tokenizer has them,
     ``token_type_ids``. ``targets``: ``labels``, or ``start_positions`` and ``end_positions``.
-    ``extra``: what the metric needs besides (offsets and context of spans).
+    ``extra``: what the metric needs besides (offsets and context of spans). ``states``: an
+    encoder's states of the rows' tokens, one row after the other, where they are cached.
     """
 
     task: Task
@@ -29,6 +31,8 @@ class Encoded:
     targets: dict[str, list[Any]]
     extra: dict[str, list[Any]]
     pad_id: int
+    pad_left: bool = False  # XLNet reads the end of a row
+    states: np.ndarray | None = None  # (tokens of all rows, states, width): frozen features
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
@@ -38,23 +42,48 @@ class Encoded:
         width = max(len(self.inputs["input_ids"][r]) for r in rows)
         fill = {"input_ids": self.pad_id}
         out = {
-            name: _padded([values[r] for r in rows], width, fill.get(name, 0))
+            name: self._padded(rows, values, width, fill.get(name, 0))
             for name, values in self.inputs.items()
         }
         for name, values in self.targets.items():
             chosen = [values[r] for r in rows]
             if isinstance(chosen[0], list):
-                out[name] = _padded(chosen, width, IGNORED)
+                out[name] = self._padded(rows, values, width, IGNORED)
+            elif name.endswith("_positions"):
+                starts = [self.own(r, width).start or 0 for r in rows]
+                out[name] = torch.tensor(chosen) + torch.tensor(starts)
             else:
                 out[name] = torch.tensor(chosen)
+        if self.states is not None:
+            out["states"] = self._states(rows, width, self.states)
         return out
 
+    @cached_property
+    def token_starts(self) -> np.ndarray:
+        """Where each row's tokens begin in ``states``; one entry more than rows."""
+        return np.cumsum([0, *map(len, self.inputs["input_ids"])])
 
-def _padded(rows: list[list[int]], width: int, fill: int) -> torch.Tensor:
-    out = np.full((len(rows), width), fill, dtype=np.int64)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = row
-    return torch.from_numpy(out)
+    def own(self, row: int, width: int) -> slice:
+        """Where a row's pieces stand in a batch padded to ``width``."""
+        length = len(self.inputs["input_ids"][row])
+        return slice(width - length, width) if self.pad_left else slice(length)
+
+    def _padded(
+        self, rows: Sequence[int] | np.ndarray, values: list[Any], width: int, fill: int
+    ) -> torch.Tensor:
+        out = np.full((len(rows), width), fill, dtype=np.int64)
+        for i, row in enumerate(rows):
+            out[i, self.own(row, width)] = values[row]
+        return torch.from_numpy(out)
+
+    def _states(
+        self, rows: Sequence[int] | np.ndarray, width: int, states: np.ndarray
+    ) -> torch.Tensor:
+        starts = self.token_starts
+        out = np.zeros((states.shape[1], len(rows), width, states.shape[2]), dtype=np.float32)
+        for i, row in enumerate(rows):
+            out[:, i, self.own(row, width)] = states[starts[row] : starts[row + 1]].swapaxes(0, 1)
+        return torch.from_numpy(out)
 
 
 def encode(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> Encoded:
@@ -97,7 +126,8 @@ def encode(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> Encod
             coded, targets = _masked(coded, tokenizer)
         else:
             targets = {"labels": rows["label"].to_pylist()}
-    return Encoded(task, dict(coded), targets, extra, tokenizer.pad_token_id)
+    left = tokenizer.padding_side == "left"
+    return Encoded(task, dict(coded), targets, extra, tokenizer.pad_token_id, left)
 
 
 def _first_pieces(words: list[int | None], tags: list[int], row: int) -> list[int]:

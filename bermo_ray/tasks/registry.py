@@ -1,12 +1,13 @@
 """Every task by name."""
 
 from functools import cache
+from typing import cast
 
 import pyarrow as pa
 
 from bermo_ray.errors import UserError, unknown
 from bermo_ray.tasks import embedded, glue
-from bermo_ray.tasks.task import Split, Task
+from bermo_ray.tasks.task import HeadKind, Split, Task
 from bermo_ray.trial import Data
 
 # Rows of an embedded task when the trial names no count: it could generate without end.
@@ -20,7 +21,8 @@ def _embedded_task(spec: embedded.Spec) -> Task:
         count = data.train_rows if split == "train" else data.dev_rows
         return embedded.generate(spec.name, split, count or EMBEDDED_ROWS[split], EMBEDDED_SEED)
 
-    return Task(spec.name, spec.head, spec.labels, spec.metric, spec.pair, load)
+    head = cast(HeadKind, spec.head)
+    return Task(spec.name, head, spec.labels, spec.metric, spec.pair, load)
 
 
 @cache

@@ -22,7 +22,7 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
     models: dict[tuple[object, ...], list[str]] = {}
     found: dict[str, None] = {}  # in order, each once
     for trial in trials:
-        key = (trial.backbone, trial.layer_drop, trial.fusion)
+        key = (trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length)
         if key not in models:
             models[key] = assembly.problems(trial)
         problems = list(models[key])

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from bermo_ray import trial as spec
 from bermo_ray.models import heads
@@ -34,6 +33,7 @@ class Teacher:
         self, settings: spec.Distillation, data: Encoded, batch_size: int, device: torch.device
     ) -> None:
         self.settings = settings
+        self._data = data
         model = heads.load(settings.teacher, data.task).to(device).eval()
         rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
         self._logits: dict[int, tuple[torch.Tensor, ...]] = {}
@@ -44,9 +44,10 @@ class Teacher:
                 inputs = {k: v for k, v in batch.items() if k not in data.targets}
                 answer = [a.cpu() for a in heads.logits(model(**inputs))]
                 for j, row in enumerate(part):
-                    width = len(data.inputs["input_ids"][row])
+                    # Kept without padding: the next batch that holds the row pads it anew.
                     per_piece = data.task.head in ("token", "span", "masked")
-                    self._logits[row] = tuple(a[j, :width] if per_piece else a[j] for a in answer)
+                    own = data.own(row, answer[0].shape[1]) if per_piece else slice(None)
+                    self._logits[row] = tuple(a[j][own] for a in answer)
 
     def loss(
         self, kind: str, rows: np.ndarray, answer: heads.Logits, targets: dict[str, torch.Tensor]
@@ -58,12 +59,13 @@ class Teacher:
             return F.mse_loss(answer[0], wanted)
         parts = []
         for place, student in enumerate(answer):
-            teacher = pad_sequence([self._logits[r][place] for r in rows], batch_first=True)
-            teacher = teacher.to(student.device)
+            teacher, padding = torch.zeros_like(student), torch.ones_like(student, dtype=torch.bool)
+            for j, row in enumerate(rows):
+                own = self._data.own(row, student.shape[1]) if kind != "sequence" else slice(None)
+                teacher[j, own] = self._logits[row][place].to(student.device)
+                padding[j, own] = False
             if kind == "span":  # its softmax runs over the row's pieces: padding gets no share
-                lengths = torch.tensor([len(self._logits[r][place]) for r in rows])
-                padding = torch.arange(student.shape[1])[None] >= lengths[:, None]
-                padding, lowest = padding.to(student.device), torch.finfo(student.dtype).min
+                lowest = torch.finfo(student.dtype).min
                 teacher = teacher.masked_fill(padding, lowest)
                 student = student.masked_fill(padding, lowest)
             t = self.settings.temperature

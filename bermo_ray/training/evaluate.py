@@ -79,12 +79,18 @@ def _predictions(data: Encoded, rows: Sequence[int], answer: heads.Logits) -> li
     if kind == "regression":
         return answer[0].squeeze(-1).tolist()
     if kind == "span":
+        starts, ends = answer[0].cpu(), answer[1].cpu()
         return [
-            _best_span(data.extra["offsets"][row], data.extra["contexts"][row], start, end)
-            for row, start, end in zip(rows, answer[0].cpu(), answer[1].cpu(), strict=True)
+            _best_span(
+                data.extra["offsets"][row],
+                data.extra["contexts"][row],
+                starts[i, data.own(row, starts.shape[1])],
+                ends[i, data.own(row, starts.shape[1])],
+            )
+            for i, row in enumerate(rows)
         ]
-    best = answer[0].argmax(-1).tolist()
-    return [best[i][: len(data.inputs["input_ids"][row])] for i, row in enumerate(rows)]
+    best = answer[0].argmax(-1)
+    return [best[i, data.own(row, best.shape[1])].tolist() for i, row in enumerate(rows)]
 
 
 def _best_span(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
@@ -21,7 +22,7 @@ from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import Encoded, encode
 from bermo_ray.tasks.task import Split, Task
-from bermo_ray.training import checkpoint, optimizer
+from bermo_ray.training import checkpoint, features, optimizer
 from bermo_ray.training.checkpoint import Progress
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.evaluate import evaluate
@@ -51,7 +52,7 @@ def steps_per_epoch(rows: int, batch_size: int, world_size: int = 1) -> int:
     return rows // batch_size + (1 if rest >= world_size else 0)
 
 
-def batches(data: Encoded, trial: Trial, epoch: int) -> list[np.ndarray]:
+def batches(data: Encoded, trial: Trial, epoch: int, world_size: int = 1) -> list[np.ndarray]:
     """The epoch's batches, fixed by (seed, epoch): rows of like length together, in random order.
 
     Sorting within windows of 32 batches spares most padding and keeps batches random.
@@ -65,6 +66,7 @@ def batches(data: Encoded, trial: Trial, epoch: int) -> list[np.ndarray]:
         for part in np.split(order, range(window, len(order), window))
     ])  # fmt: skip
     parts = np.split(order, range(trial.batch_size, len(order), trial.batch_size))
+    parts = [part for part in parts if len(part) >= world_size]
     return [parts[i] for i in random.permutation(len(parts))]
 
 
@@ -76,6 +78,7 @@ class Run:
     task: Task
     data: dict[Split, Encoded]
     built: assembly.Assembled
+    forward: nn.Module  # the model, or its replay from cached features
     pruner: Pruner | None
     schedule: Schedule | None
     teacher: Teacher | None
@@ -118,13 +121,19 @@ def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
     pruner = schedule = None
     if trial.pruning:
         pruner, schedule = Pruner(trial.pruning), Schedule.of(trial.pruning, total, warmup)
-        pruner.attach(built.layers)
+        pruner.attach(built.stack.modules)
         if trial.pruning.freeze_embeddings:
             backbone.embeddings(built.model).requires_grad_(False)
     adam, rates = optimizer.build(trial.optimizer, built, pruner, total, warmup)
+    forward = built.model
+    if trial.mode == "features":
+        kept = {s: features.cached(built, d, 4 * trial.batch_size, device) for s, d in data.items()}
+        if all(d.states is not None for d in kept.values()):
+            data, forward = kept, features.Replay(built)
     return Run(
-        trial, task, data, built, pruner, schedule, teacher, adam, rates, per_epoch, total, device
-    )
+        trial, task, data, built, forward, pruner, schedule, teacher, adam, rates,
+        per_epoch, total, device,
+    )  # fmt: skip
 
 
 def train(trial: Trial, reporter: Reporter) -> Report:
@@ -143,18 +152,23 @@ def train(trial: Trial, reporter: Reporter) -> Report:
     model = run.built.model
     if folder:
         checkpoint.load(folder, model, run.adam, run.rates)
-        reporter.report(done.history[-1] | {"history": done.history}, None)
-    parallel = DistributedDataParallel(model) if world > 1 else model
+        resumed = {"history": done.history, "resumed_at": done.step}
+        reporter.report(done.history[-1] | resumed, None)
+    # A static graph lets parameters go unused (XLNet has some) without a search at every step.
+    parallel = DistributedDataParallel(run.forward, static_graph=True) if world > 1 else run.forward
     trainable = [p for group in run.adam.param_groups for p in group["params"]]
     order: list[np.ndarray] = []
     borders, losses = run.borders, Mean(run.device)
     for step in range(done.step + 1, run.total + 1):  # t of methods §2 counts from 1
         epoch, place = divmod(step - 1, run.per_epoch)
         if place == 0 or not order:
-            order = batches(run.data["train"], trial, epoch)
+            order = batches(run.data["train"], trial, epoch, world)
         if step == done.step + 1:  # the first step after an evaluation, or of a resumed run
             _seed(trial.seed, step, rank)
-            model.train()
+            run.forward.train()
+            if trial.mode == "features":  # frozen means without dropout too
+                run.built.stack.base.eval()
+        run.built.fusion.progress = step / run.total
         everyone = order[place]
         loss = _loss(run, parallel, everyone[rank::world])
         # DDP averages over workers; weighting by rows makes that the mean over the batch's rows.
@@ -201,8 +215,11 @@ class Mean:
         self.sum, self.steps, self.rows = self.sum + loss, self.steps + 1, self.rows + rows
 
     def report(self) -> Report:
-        loss = float(self.sum / self.steps)
         seconds = time.perf_counter() - self.start
+        if dist.is_initialized():
+            dist.all_reduce(self.sum)
+            self.sum = self.sum / dist.get_world_size()
+        loss = float(self.sum / self.steps)
         return {"train_loss": loss, "rows_per_second": self.rows / seconds}
 
 
@@ -223,9 +240,9 @@ def _loss(run: Run, model: nn.Module, rows: np.ndarray) -> torch.Tensor:
 def _measure(run: Run, step: int, final: bool) -> Report:
     with run.pruner.frozen() if run.pruner else nullcontext():
         size = 4 * run.trial.batch_size  # no gradients to keep, so larger batches fit
-        found = evaluate(run.built.model, run.data["dev"], size, run.device)
-    left = count(run.built.model, run.built.layers, run.pruner)
-    return {
+        found = evaluate(run.forward, run.data["dev"], size, run.device)
+    left = count(run.built.model, run.built.stack.modules, run.pruner)
+    return run.built.fusion.numbers() | {
         "step": step,
         "epoch": step / run.per_epoch,
         "lambda": run.schedule.multiplier(step) if run.schedule else 0.0,
@@ -245,7 +262,7 @@ def _measure(run: Run, step: int, final: bool) -> Report:
 def _verdict(now: Report, broken: bool) -> Report:
     if broken or not math.isfinite(now["loss"]):
         return {"status": "diverged", "reason": f"non-finite loss at step {now['step']}"}
-    if now["metric"] <= now["trivial"]:
+    if not now["metric"] > now["trivial"]:  # NaN too
         reason = f"metric {now['metric']:.4f} is no better than a constant answer"
         return {"status": "diverged", "reason": reason}
     return {"status": "completed"}

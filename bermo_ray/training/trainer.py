@@ -27,8 +27,7 @@ class Resources:
 
     workers: int = 1
     gpus: bool = False
-    cpus_per_worker: int = 1
-    threads: int = 1  # of torch, a worker; another number may change the last bits
+    cpus_per_worker: int = 1  # and threads of torch: another number may change the last bits
 
 
 @dataclass
@@ -127,16 +126,23 @@ def trainable(config: dict[str, Any]) -> None:
         else:
             data_parallel(config["trial"], resources, config["storage"])
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        failed = {"final": True, "status": "failed", "reason": reason, "step": 0}
+        failed = {"final": True, "status": "failed", "reason": _reason(error), "step": 0}
         tune.report(failed | {"traceback": traceback.format_exc()})
+
+
+def _reason(error: Exception) -> str:
+    """One line: the error's own first line or, of several workers, the last of what broke them."""
+    workers = [str(e).strip() for e in getattr(error, "worker_failures", {}).values()]
+    if workers and workers[0]:
+        return workers[0].splitlines()[-1]
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def in_process(trial: Trial, resources: Resources) -> None:
     """One worker: the loop runs in the Tune trial's own process."""
     from ray import tune
 
-    torch.set_num_threads(resources.threads)
+    torch.set_num_threads(resources.cpus_per_worker)
     train(trial, _RayReporter(tune, 0, 1, resources.gpus))
 
 
@@ -165,7 +171,8 @@ def data_parallel(trial_json: str, resources: Resources, storage: str) -> None:
             storage_path=storage,
             callbacks=[TuneReportCallback()],
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-            failure_config=ray.train.FailureConfig(max_failures=2, controller_failure_limit=5),
+            # No limit to failed starts: nodes of an autoscaled cluster take minutes to come up.
+            failure_config=ray.train.FailureConfig(max_failures=2),
         ),
     ).fit()
 
@@ -174,7 +181,7 @@ def _worker(config: dict[str, Any]) -> None:
     import ray.train
 
     resources = Resources(**config["resources"])
-    torch.set_num_threads(resources.threads)
+    torch.set_num_threads(resources.cpus_per_worker)
     context = ray.train.get_context()
     reporter = _RayReporter(
         ray.train, context.get_world_rank(), context.get_world_size(), resources.gpus
@@ -188,6 +195,8 @@ def quiet_environment() -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+        # An actor that is reused waits this long for the trial before to wind up.
+        "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore"),

@@ -1,27 +1,44 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
-from bermo_ray.models.fusion import FUSIONS, Bermo, attach
-from bermo_ray.trial import Fusion
+from bermo_ray.models import backbone
+from bermo_ray.models.backbone import Stack
+from bermo_ray.models.fusion import FUSIONS, Bermo, Fusion, attach
 
 STATES = torch.tensor([[1.0, 2.0, 6.0], [0.0, 3.0, 3.0], [-1.0, 1.0, 0.0]])  # h_0..h_2, d=3
 
 
-def fuse(fusion: Bermo, states: torch.Tensor = STATES) -> torch.Tensor:
+def never(layer: nn.Module, state: torch.Tensor) -> torch.Tensor:
+    raise AssertionError
+
+
+def stack(depth: int, width: int) -> Stack:
+    config = SimpleNamespace(num_hidden_layers=depth, hidden_size=width)
+    return Stack(
+        SimpleNamespace(config=config), nn.ModuleList(nn.Linear(2, 2) for _ in range(depth))
+    )
+
+
+def fuse(fusion: Fusion, states: torch.Tensor = STATES) -> torch.Tensor:
     for index, state in enumerate(states):
-        fusion.add(index, state[None, None])
-    return fusion.result()[0, 0]
+        out = fusion.feed(index, state[None, None], never)
+    return out[0, 0]
 
 
 def bermo(**settings: object) -> Bermo:
     values = {"name": "bermo", "dropout": 0.0} | settings
-    fusion = Bermo(Fusion.model_validate(values), layer_count=2, width=3)
+    fusion = Bermo(spec.Fusion.model_validate(values), stack(2, 3))
     with torch.no_grad():
-        fusion.alpha.copy_(torch.tensor([0.0, math.log(2.0), math.log(5.0)]))  # softmax: 1/8 2/8 5/8
+        fusion.alpha.copy_(
+            torch.tensor([0.0, math.log(2.0), math.log(5.0)])
+        )  # softmax: 1/8 2/8 5/8
         fusion.gamma.fill_(2.0)
     return fusion
 
@@ -47,6 +64,25 @@ def test_layer_norm_is_over_each_states_width() -> None:
     assert torch.allclose(fuse(bermo(norm="layer")), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("norm", ["layer", "stack", "depth", "none"])
+def test_evaluation_streams_to_what_training_stacks(norm: str) -> None:
+    torch.manual_seed(1)
+    states = torch.randn(9, 7, 5, 16) * 3 + torch.randn(9, 1, 1, 16) * 5 + 20
+    fusion = Bermo(
+        spec.Fusion.model_validate({"name": "bermo", "norm": norm, "dropout": 0.0}), stack(8, 16)
+    )
+
+    def run() -> torch.Tensor:
+        for index, state in enumerate(states):
+            out = fusion.feed(index, state, never)
+        return out
+
+    stacked = run()
+    fusion.eval()
+    with torch.no_grad():
+        assert torch.allclose(run(), stacked, atol=2e-5)
+
+
 def test_stack_norm_is_joint_over_layers_and_width() -> None:
     z = (STATES - STATES.mean()) / (STATES.var(correction=0) + 1e-5).sqrt()
     assert torch.allclose(fuse(bermo(norm="stack")), 2 * (z[0] / 8 + z[1] / 4 + z[2] * 5 / 8))
@@ -62,28 +98,29 @@ def test_depth_norm_is_over_layers_and_zero_at_uniform_alpha() -> None:
 
 def test_a_subset_of_layers_mixes_only_those() -> None:
     fusion = Bermo(
-        Fusion(name="bermo", norm="none", dropout=0.0, layers=(0, 2), start="zeros"), 2, 3
+        spec.Fusion(name="bermo", norm="none", dropout=0.0, layers=(0, 2), start="zeros"),
+        stack(2, 3),
     )
     assert torch.allclose(fuse(fusion), (STATES[0] + STATES[2]) / 2)
 
 
 def test_it_learns_l_plus_2_scalars_from_xavier_or_zeros() -> None:
     torch.manual_seed(0)
-    fusions = [Bermo(Fusion(name="bermo"), 12, 8) for _ in range(200)]
+    fusions = [Bermo(spec.Fusion(name="bermo"), stack(12, 8)) for _ in range(200)]
     assert sum(p.numel() for p in fusions[0].parameters()) == 14
     values = torch.stack([f.alpha.detach() for f in fusions])
     bound = math.sqrt(6 / 14)  # (1, L+1): fan in 13, fan out 1
     assert values.abs().max() <= bound
     assert values.abs().max() > 0.95 * bound
     assert fusions[0].gamma.item() == 1.0
-    assert Bermo(Fusion(name="bermo", start="zeros"), 12, 8).alpha.abs().max() == 0
-    assert not Bermo(Fusion(name="bermo", scale=False), 12, 8).gamma.requires_grad
+    assert Bermo(spec.Fusion(name="bermo", start="zeros"), stack(12, 8)).alpha.abs().max() == 0
+    assert not Bermo(spec.Fusion(name="bermo", scale=False), stack(12, 8)).gamma.requires_grad
 
 
 def test_a_broken_off_forward_leaves_nothing_behind() -> None:
     fusion = bermo(norm="none")
     clean = fuse(fusion)
-    fusion.add(0, torch.full((1, 1, 3), 100.0))
+    fusion.feed(0, torch.full((1, 1, 3), 100.0), never)
     assert torch.equal(fuse(fusion), clean)
 
 
@@ -102,18 +139,143 @@ def test_dropout_acts_only_in_training() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (Fusion(name="brmo"), "unknown fusion 'brmo': did you mean bermo?"),
-        (Fusion(name="bermo", layers=(0, 7)), "got 7, expected 0 <= layer <= 6"),
-        (Fusion(name="bermo", layers=(2, 1)), "rising order"),
-        (Fusion(name="bermo", layers=()), "rising order"),
+        (spec.Fusion(name="brmo"), "unknown fusion 'brmo': did you mean bermo?"),
+        (spec.Fusion(name="bermo", layers=(0, 7)), "got 7, expected 0 <= layer <= 6"),
+        (spec.Fusion(name="bermo", layers=(2, 1)), "rising order"),
+        (spec.Fusion(name="bermo", layers=()), "rising order"),
     ],
 )
-def test_bad_settings_are_one_line(settings: Fusion, line: str) -> None:
-    layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(6))
+def test_bad_settings_are_one_line(settings: spec.Fusion, line: str) -> None:
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        attach(nn.Module(), layers, settings, 2)
+        attach(nn.Module(), stack(6, 2), settings)
     assert line in str(caught.value)
 
 
 def test_the_registry_is_what_the_documents_name() -> None:
-    assert set(FUSIONS) == {"last", "bermo"}
+    assert set(FUSIONS) == {
+        "last", "bermo", "mean", "concat", "dwatt", "extra_layers", "every_layer",
+    }  # fmt: skip
+
+
+def made(name: str, depth: int = 2, width: int = 3, **settings: object) -> Fusion:
+    torch.manual_seed(0)
+    values = spec.Fusion.model_validate({"name": name, "dropout": 0.0} | settings)
+    return FUSIONS[name](values, stack(depth, width))
+
+
+def test_last_and_mean_by_hand() -> None:
+    assert torch.equal(fuse(made("last")), STATES[2])
+    assert torch.allclose(fuse(made("mean")), (STATES[1] + STATES[2]) / 2)  # without the embeddings
+
+
+def test_concat_is_one_linear_map_of_the_concatenation() -> None:
+    fusion = made("concat")
+    joined = torch.cat([fusion.weight[0], fusion.weight[1]], dim=1)  # (d, L·d)
+    expected = joined @ torch.cat([STATES[1], STATES[2]])
+    assert torch.allclose(fuse(fusion), expected, atol=1e-6)
+    bound = 1 / math.sqrt(2 * 3)
+    assert fusion.weight.abs().max() <= bound
+
+
+def test_depth_wise_attention_by_the_papers_formulas() -> None:
+    fusion = made("dwatt", width=4).double()
+    states = torch.randn(3, 4, dtype=torch.float64)
+    values = []
+    for n in (1, 2):
+        f = fusion.values[n - 1]
+        inner = F.layer_norm(F.gelu(f.inner.weight @ states[n] + f.inner.bias), (2,))
+        values.append(F.layer_norm(f.outer.weight @ inner, (4,)))
+    f = fusion.query
+    inner = F.layer_norm(F.gelu(f.inner.weight @ states[2] + f.inner.bias), (2,))
+    query = 1 + F.elu(states[2] + f.outer.weight @ inner)
+    keys = fusion.positions @ fusion.key.weight.T
+    share = (keys @ query).softmax(0)
+    expected = states[2] + share[0] * values[0] + share[1] * values[1]
+    assert torch.allclose(fuse(fusion.eval(), states), expected, atol=1e-9)
+    assert torch.allclose(fusion.weights()[1:].double(), share.detach(), atol=1e-9)
+    assert fusion.weights()[0] == 0
+
+
+def test_every_layer_mixes_all_states_before() -> None:
+    fusion = made("every_layer")
+    assert [tuple(m.shape) for m in fusion.mixes] == [(1,), (2,), (3,)]
+    for index, state in enumerate(STATES):  # starts as the identity
+        assert torch.equal(fusion.feed(index, state[None, None], never)[0, 0], state)
+    with torch.no_grad():
+        fusion.mixes[1].copy_(torch.tensor([2.0, 3.0]))
+    fusion.feed(0, STATES[0][None, None], never)
+    mixed = fusion.feed(1, STATES[1][None, None], never)[0, 0]
+    assert torch.allclose(mixed, 2 * STATES[0] + 3 * STATES[1])
+
+
+def test_skip_connections_open_from_the_last_to_the_first() -> None:
+    fusion = bermo(norm="none", opening=0.5)
+    expected = {
+        0.0: [0, 0, 1],
+        0.24: [0, 0, 1],
+        0.25: [0, 2 / 7, 5 / 7],
+        0.5: [1 / 8, 2 / 8, 5 / 8],
+    }
+    for progress, weights in expected.items():
+        fusion.progress = progress
+        assert torch.allclose(fusion.weights(), torch.tensor(weights, dtype=torch.float32))
+    fusion.progress = 1.0
+    assert torch.allclose(fusion.weights(), torch.tensor([1 / 8, 2 / 8, 5 / 8]))
+    every = made("every_layer", opening=1.0)
+    with torch.no_grad():
+        every.mixes[2].fill_(1.0)
+    for progress, share in ((0.0, [0, 0, 1]), (0.5, [0, 1, 1]), (1.0, [1, 1, 1])):
+        every.progress = progress
+        mixed = sum(w * s for w, s in zip(share, STATES, strict=True))
+        assert torch.allclose(fuse(every), mixed)
+
+
+@pytest.mark.parametrize(
+    ("name", "added"),
+    [
+        ("last", 0),
+        ("mean", 0),
+        ("bermo", 24 + 2),
+        ("every_layer", 25 * 26 // 2),
+        ("concat", 25_165_824),  # the paper's 25.17 M
+        ("dwatt", 26_326_528),  # 26.33 M
+        ("extra_layers", 25_192_448),  # two layers: 25.19 M
+    ],
+)
+def test_parameters_added_on_roberta_larges_shape(name: str, added: int) -> None:
+    from transformers import RobertaConfig, RobertaModel
+
+    config = RobertaConfig(
+        vocab_size=50265, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16,
+        intermediate_size=4096, max_position_embeddings=514,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = RobertaModel(config)
+        before = sum(p.numel() for p in model.parameters())
+        attach(model, backbone.stack(model), spec.Fusion(name=name))
+    assert sum(p.numel() for p in model.parameters()) - before == added
+
+
+@pytest.mark.parametrize("norm", ["layer", "stack", "depth", "none"])
+def test_gradients_equal_the_stacked_forms(norm: str) -> None:
+    torch.manual_seed(2)
+    states = torch.randn(5, 4, 6, 8).requires_grad_()
+    settings = spec.Fusion.model_validate({"name": "bermo", "norm": norm, "dropout": 0.0})
+    fusion = Bermo(settings, stack(4, 8))
+    target = torch.randn(4, 6, 8)
+    for index, state in enumerate(states):
+        out = fusion.feed(index, state, never)
+    (out * target).sum().backward()
+    streamed = [states.grad.clone(), fusion.alpha.grad.clone(), fusion.gamma.grad.clone()]
+    states.grad = fusion.alpha.grad = fusion.gamma.grad = None
+    axes = {"layer": (-1,), "stack": (0, -1), "depth": (0,), "none": None}[norm]
+    z = states
+    if axes:
+        mean, var = states.mean(axes, keepdim=True), states.var(axes, correction=0, keepdim=True)
+        z = (states - mean) / (var + 1e-5).sqrt()
+    whole = fusion.gamma * torch.einsum("l,l...->...", fusion.alpha.softmax(0), z)
+    assert torch.allclose(out, whole, atol=1e-5)
+    (whole * target).sum().backward()
+    stacked = [states.grad, fusion.alpha.grad, fusion.gamma.grad]
+    for a, b in zip(streamed, stacked, strict=True):
+        assert torch.allclose(a, b, atol=1e-5)

@@ -18,9 +18,7 @@ from bermo_ray.trial import LayerDrop
         ("symmetric", 6, 0, []),
     ],
 )
-def test_the_papers_layer_sets(
-    strategy: str, total: int, count: int, expected: list[int]
-) -> None:
+def test_the_papers_layer_sets(strategy: str, total: int, count: int, expected: list[int]) -> None:
     assert dropped(LayerDrop(strategy=strategy, count=count), total) == expected
 
 

@@ -24,10 +24,10 @@ def tiny_bert() -> BertModel:
 def test_bert_bases_matrices_are_those_of_the_paper() -> None:
     with torch.device("meta"):
         model = BertModel(BertConfig())
-    places = prunable(backbone.layers(model))
+    places = prunable(backbone.stack(model).modules)
     assert len(places) == 72
     assert sum(getattr(m, n).numel() for m, n in places) == 84_934_656
-    encoder = sum(p.numel() for p in backbone.layers(model).parameters())
+    encoder = sum(p.numel() for p in backbone.stack(model).modules.parameters())
     ten = Count(int(0.1 * 84_934_656), 84_934_656, encoder, 0, 0)
     assert f"{ten.remaining:.2%}" == "10.13%"
     assert f"{ten.density:.2%}" == "10.00%"
@@ -50,24 +50,24 @@ def test_masks_stay_open_at_the_start_and_fold_to_a_stock_model() -> None:
     ids = torch.tensor([[1, 2, 3, 4]])
     keys = set(model.state_dict())
     pruner = Pruner(Pruning(mask_start=9.0))
-    pruner.attach(backbone.layers(model))
+    pruner.attach(backbone.stack(model).modules)
     model.eval()
     with torch.no_grad():
         open_masks = model(ids).last_hidden_state
         for mask in pruner.masks:
             mask.scores.uniform_(-4, 4)
         pruned = model(ids).last_hidden_state
-    before = count(model, backbone.layers(model), pruner)
+    before = count(model, backbone.stack(model).modules, pruner)
     pruner.fold()
     assert set(model.state_dict()) == keys
     assert torch.equal(model(ids).last_hidden_state, pruned)
     assert not torch.allclose(open_masks, pruned)
-    assert count(model, backbone.layers(model)) == before
+    assert count(model, backbone.stack(model).modules) == before
 
 
 def test_counts_by_hand() -> None:
     model = tiny_bert()
-    layers = backbone.layers(model)
+    layers = backbone.stack(model).modules
     pruner = Pruner(Pruning())
     pruner.attach(layers)
     full = count(model, layers, pruner)
@@ -98,7 +98,7 @@ def test_penalty_is_a_mean_over_matrices_or_over_weights() -> None:
 def test_a_masked_matrix_is_computed_once_an_evaluation() -> None:
     model = tiny_bert()
     pruner = Pruner(Pruning())
-    pruner.attach(backbone.layers(model))
+    pruner.attach(backbone.stack(model).modules)
     calls: list[int] = []
     for mask in pruner.masks:
         mask.register_forward_hook(lambda *_: calls.append(1))

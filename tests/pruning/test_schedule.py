@@ -39,11 +39,6 @@ def test_l0s_lambda_is_constant() -> None:
     assert {l0.multiplier(t) for t in range(1, 101)} == {50.0}
 
 
-def test_full_sparsity_begins_at_the_flat_end() -> None:
-    assert not schedule().at_full_sparsity(79)
-    assert schedule().at_full_sparsity(80)
-
-
 def test_a_schedule_that_never_prunes_names_its_four_numbers() -> None:
     assert schedule().problem() is None
     assert schedule(total=31).problem() is None

@@ -73,8 +73,6 @@ def test_it_agrees_with_the_definition_on_random_rows() -> None:
     expected = {
         (f, r, m)
         for f, _, r, m in rows
-        if not any(
-            g == f and x <= r and y >= m and (x < r or y > m) for g, _, x, y in rows
-        )
+        if not any(g == f and x <= r and y >= m and (x < r or y > m) for g, _, x, y in rows)
     }
     assert found == expected

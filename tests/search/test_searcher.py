@@ -62,7 +62,10 @@ def test_every_end_is_told_so_that_no_trial_stays_open() -> None:
     finish(searcher, "4", 0.2, 0.8)
     finish(searcher, "5", 0.3, 0.7)
     states = {n: [t.state.name for t in s.trials] for n, s in searcher._studies.items()}
-    assert states == {"last": ["COMPLETE", "FAIL", "COMPLETE"], "bermo": ["FAIL", "FAIL", "COMPLETE"]}
+    assert states == {
+        "last": ["COMPLETE", "FAIL", "COMPLETE"],
+        "bermo": ["FAIL", "FAIL", "COMPLETE"],
+    }
     assert searcher._studies["last"].trials[0].values == [0.4, 0.9]
 
 

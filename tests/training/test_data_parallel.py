@@ -29,9 +29,9 @@ def worker(rank: int, trial_json: str, folder: str) -> None:
             mask = run.pruner.masks[0]
             seen["noise"] = []
             mask.register_forward_hook(
-                lambda m, i, out: seen["noise"].append(out.detach().sum().item())
-                if m.training
-                else None
+                lambda m, i, out: (
+                    seen["noise"].append(out.detach().sum().item()) if m.training else None
+                )
             )
         return run
 

@@ -40,7 +40,7 @@ class Stopping(LocalReporter):
 
     def report(self, metrics: Any, save: Any) -> None:
         super().report(metrics, save)
-        if len(self.reports) == 2:
+        if len(self.reports) == 1:
             raise Interrupt
 
 
@@ -58,10 +58,10 @@ def test_resume_is_exact(tiny: str, tmp_path: Path) -> None:
     whole = numbers(run_locally(small(tiny)))
     with pytest.raises(Interrupt):
         train(small(tiny), Stopping(tmp_path / "c"))
-    assert checkpoint.progress(tmp_path / "c").step == 6
+    assert checkpoint.progress(tmp_path / "c").step == 3  # in the middle of an epoch
     again = numbers(run_locally(small(tiny), tmp_path / "c"))
-    assert again[0] == whole[1]  # what was last done is told again
-    assert again[1:] == whole[2:]
+    assert again[0] == whole[0] | {"resumed_at": 3}  # what was last done is told again
+    assert again[1:] == whole[1:]
     # Once ended, it only tells its end, with the history for whoever missed it.
     ended = run_locally(small(tiny), tmp_path / "c")
     assert numbers(ended) == whole[-1:]
@@ -72,7 +72,7 @@ def test_the_penalty_thins_the_encoder_and_more_lambda_thins_it_more(tiny: str) 
     fast = {"optimizer__mask_rate": 0.5, "epochs": 4, "evaluations": 1}
     left = [
         run_locally(small(tiny, pruning__final_lambda=value, **fast))[-1]["remaining"]
-        for value in (0.0, 1.0, 100.0)
+        for value in (0.0, 0.01, 0.1)
     ]
     assert left[0] > left[1] > left[2]
     assert left[2] < 0.5
@@ -133,11 +133,16 @@ def test_batches_hold_every_row_once_and_change_by_epoch(tiny: str) -> None:
     assert [b.tolist() for b in first] == [b.tolist() for b in again]
     assert [b.tolist() for b in first] != [b.tolist() for b in second]
     assert len(first) == steps_per_epoch(70, 16) == 5
-    assert steps_per_epoch(65, 16, world_size=2) == 4  # one row can't be shared by two
+    # Of 65 rows in batches of 16, the last can't be shared by two workers: never used.
+    assert steps_per_epoch(65, 16, world_size=2) == 4
+    odd = prepare(small(tiny, data__train_rows=65), 2, torch.device("cpu")).data["train"]
+    for epoch in range(20):
+        parts = batches(odd, trial, epoch, world_size=2)
+        assert [len(part) for part in parts] == [16] * 4
 
 
 @pytest.mark.parametrize(
-    "task", ["sentence_length", "paraphrase", "similarity", "entities", "answer_span", "masked_words"]
+    "task", ["tense", "paraphrase", "similarity", "entities", "answer_span", "masked_words"]
 )  # fmt: skip
 def test_every_head_kind_learns(tiny: str, task: str) -> None:
     trial = small(

@@ -1,0 +1,49 @@
+"""How the benchmarks measure: interleaved, medians, a table, and one JSON line at the end."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+
+def interleaved(
+    calls: Mapping[str, Callable[[], object]], rounds: int = 5, warm: bool = True
+) -> dict[str, float]:
+    """Median seconds of each call; every round runs all of them, so that drift hits all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds + warm):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn >= warm:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Most bytes of tensors alive at once that the call allocated."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        call()
+    live = peak = 0
+    results = profile.profiler.kineto_results
+    memory = [e for e in results.events() if e.name() == "[memory]"]
+    for event in sorted(memory, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def show(title: str, columns: list[str], rows: list[list[str]], ratios: dict[str, float]) -> None:
+    """Prints the table and, last, the ratios as one line of JSON."""
+    table = Table(title=title, title_justify="left", box=None)
+    for column in columns:
+        table.add_column(column, justify="left" if column == columns[0] else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+    print(json.dumps({name: round(value, 4) for name, value in ratios.items()}))

@@ -1,0 +1,149 @@
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bermo_ray.models import assembly, fusion
+from bermo_ray.tasks import registry
+from bermo_ray.tasks.encoding import encode
+from bermo_ray.training import features, loop
+from bermo_ray.training.trainer import run_locally
+from bermo_ray.trial import Data, Fusion, Optimizer, Trial
+
+CPU = torch.device("cpu")
+
+
+def small(tiny: str, **changes: Any) -> Trial:
+    base = Trial(
+        data=Data(task="tense", train_rows=60, dev_rows=41),
+        backbone=tiny,
+        fusion=Fusion(name="bermo"),
+        optimizer=Optimizer(learning_rate=1e-2),
+        mode="features",
+        epochs=3,
+        batch_size=16,
+    )
+    return base.replace(**changes)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(features.CACHE_VARIABLE, str(tmp_path))
+    return tmp_path / "features"
+
+
+@pytest.mark.parametrize("name", list(fusion.FUSIONS))
+def test_cached_and_recomputed_give_the_same_numbers(
+    tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    trial = small(tiny, fusion__name=name)
+    first, again = run_locally(trial), run_locally(trial)
+    monkeypatch.setenv(features.CACHE_VARIABLE, "off")
+    plain = run_locally(trial)
+    for a, b, c in zip(first, again, plain, strict=True):
+        assert a["loss"] == b["loss"]
+        assert a["loss"] == pytest.approx(c["loss"], abs=1e-4)
+        assert a["train_loss"] == pytest.approx(c["train_loss"], abs=1e-4)
+        assert a["metric"] == c["metric"]
+    files = list(cache.glob("*.npy"))
+    assert len(files) == (0 if name == "every_layer" else 2)  # its states change as it learns
+
+
+def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    compute = features._compute
+    monkeypatch.setattr(features, "_compute", lambda *a: (calls.append(1), compute(*a)))
+    for seed in (0, 1):
+        run_locally(small(tiny, seed=seed))
+    run_locally(small(tiny, fusion__norm="none", optimizer__learning_rate=1e-3))
+    assert len(calls) == 2  # train and dev, for all three trials
+
+
+def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
+    def key(trial: Trial, change: bool = False) -> str:
+        run = loop.prepare(trial, 1, CPU)
+        if change:
+            with torch.no_grad():
+                next(iter(run.built.stack.modules.parameters()))[0] += 1e-3
+        needs = run.built.fusion.needs()
+        assert needs is not None
+        return features.key(run.built, run.data["train"], needs)
+
+    base = key(small(tiny))
+    assert key(small(tiny, seed=5)) == base  # head and α are not of the encoder
+    assert key(small(tiny), change=True) != base
+    assert key(small(tiny, data__train_rows=59)) != base
+    assert key(small(tiny, data__max_length=8)) != base
+    assert key(small(tiny, fusion__layers=[0, 2])) != base
+    assert key(small(tiny, fusion__name="last")) != base
+
+
+def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
+    tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_locally(small(tiny))
+    old = {f: f.stat().st_size for f in cache.glob("*.npy")}
+    for file in old:
+        os.utime(file, (1, 1))
+    monkeypatch.setenv(features.LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
+    run_locally(small(tiny, data__max_length=10))
+    left = list(cache.glob("*.npy"))
+    assert sum(f.stat().st_size for f in left) <= 1.2 * sum(old.values())
+    assert not all(f in left for f in old)
+    monkeypatch.setenv(features.LIMIT_VARIABLE, "0.000001")
+    reports = run_locally(small(tiny, data__max_length=12))
+    assert reports[-1]["final"]
+    assert set(cache.glob("*.npy")) == set(left)
+
+
+def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
+    os.environ[features.CACHE_VARIABLE] = place
+    torch.set_num_threads(1)
+    trial = small(tiny)
+    task = registry.get("tense")
+    built = assembly.build(trial, task)
+    from bermo_ray.models import backbone
+
+    rows = task.table(trial.data, "train", 0)
+    data = encode(task, rows, backbone.tokenizer(tiny), 128)
+    if slow:
+        compute = features._compute
+
+        def half(*args: Any) -> None:
+            compute(*args)
+            ready.set()
+            signal.pause()  # killed here, the file half-named
+
+        features._compute = half
+    features.cached(built, data, 16, CPU)
+
+
+@pytest.mark.slow
+def test_one_dies_while_writing_and_two_want_it_at_once(tiny: str, cache: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    place = str(cache.parent)
+    dying = context.Process(target=_fill, args=(tiny, place, True, ready))
+    dying.start()
+    assert ready.wait(120)
+    os.kill(dying.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    dying.join()
+    assert len(list(cache.glob("*.partial"))) == 1
+    assert not list(cache.glob("*.npy"))
+    both = [context.Process(target=_fill, args=(tiny, place, False, ready)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert [p.exitcode for p in both] == [0, 0]
+    files = list(cache.glob("*.npy"))
+    assert len(files) == 1
+    assert not list(cache.glob("*.partial"))
+    states = np.load(files[0])
+    assert np.isfinite(states).all()
+    assert (np.abs(states).sum(axis=(1, 2)) > 0).all()
