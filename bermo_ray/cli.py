@@ -1,7 +1,7 @@
 """``bermo-ray``: look at what studies left behind."""
 
 import os
-import subprocess
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -35,15 +35,19 @@ def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = Non
     if uri.startswith(("http://", "https://")):
         print(f"that store is a server with its own UI: {uri}")
         return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"--port: {port} is taken on 127.0.0.1; give another") from error
     # The job runner would start seven processes of 235 MB that nothing here uses.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    artifacts = (runs / "artifacts").resolve().as_uri()
+    artifacts = (runs / "artifacts").absolute().as_uri()
     print(f"MLflow on http://127.0.0.1:{port} (Ctrl-C stops it)", flush=True)
     call = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     call += ["--backend-store-uri", uri, "--default-artifact-root", artifacts, "--workers", "1"]
-    code = subprocess.run(call, env=environment, check=False).returncode
-    if code not in (0, -2, 130):
-        raise UserError(f"the MLflow server ended with code {code}; is port {port} taken?")
+    os.execve(sys.executable, call, environment)  # signals then reach the server itself
 
 
 def table(

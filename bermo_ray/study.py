@@ -51,7 +51,7 @@ by_backbone = _default("by backbone")  # a study's own option that it decides by
 class StudyOptions:
     """What every study takes."""
 
-    task: str = "bigram_shift"
+    task: str = "tense"
     """What is learned: a task of the embedded language, or of GLUE (sst2, qqp, ...)."""
     backbone: str = "embedded"
     """The encoder: 'embedded', a folder, or a name on the hub."""

@@ -96,7 +96,9 @@ def open_study(uri: str, kind: str, name: str, params: dict[str, Any], space: st
         place = None
         if uri.startswith("sqlite:///"):  # else artifacts would go below the working directory
             place = (Path(uri.removeprefix("sqlite:///")).parent / "artifacts" / kind).as_uri()
-        experiment = store.create_experiment(kind, artifact_location=place)
+        # Else MLflow shows it with the tools for language-model traces.
+        look = {"mlflow.experimentKind": "custom_model_development"}
+        experiment = store.create_experiment(kind, artifact_location=place, tags=look)
     tags = {"bermo.kind": "study", "bermo.study": name, "bermo.status": "running"}
     run = store.create_run(experiment, run_name=name, tags=tags | facts())
     for key, value in params.items():

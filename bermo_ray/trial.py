@@ -24,7 +24,7 @@ class _Section(BaseModel):
 class Data(_Section):
     """Which rows are learned and measured."""
 
-    task: str = "top_constituents"
+    task: str = "tense"
     train_rows: int | None = Field(None, ge=1, description="None: all there are")
     dev_rows: int | None = Field(None, ge=1, description="None: all there are")
     max_length: int = Field(128, ge=4, description="word pieces a row; longer rows are cut")

@@ -32,7 +32,7 @@ class Setting:
 
 # The shipped encoder has minutes: few steps, so large rates. Pretrained encoders of any size get
 # the surroundings of the paper's Table 9 (λ 45–175, rate 3e-5, mask rate 1e-2–1e-1, 6–10 epochs).
-EMBEDDED = Setting(4, (1.0, 100.0), (2e-4, 2e-3), (2e-2, 2e-1))
+EMBEDDED = Setting(3, (0.5, 30.0), (4e-4, 2e-3), (5e-2, 2e-1))
 PRETRAINED = Setting(6, (10.0, 500.0), (1e-5, 1e-4), (3e-3, 2e-1))
 
 

@@ -33,11 +33,11 @@ def test_identity_is_stable_across_processes_and_changes_with_content() -> None:
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == Trial(seed=3).id
     # Golden: a change of either orphans every stored trial.
-    assert (Trial().id, full().id) == ("44136fa355b3", "9efcdd72bf50")
+    assert (Trial().id, full().id) == ("44136fa355b3", "6a3ac9e3b8ac")
     values = [Trial().replace(**{key: value}).id for key, value in {
         "seed": 1, "epochs": 4, "batch_size": 16, "backbone": "x", "mode": "features",
         "fusion__name": "bermo", "pruning__final_lambda": 1.0, "optimizer__learning_rate": 1e-3,
-        "data__task": "tense", "layer_drop__count": 1, "distillation__teacher": "t",
+        "data__task": "sst2", "layer_drop__count": 1, "distillation__teacher": "t",
     }.items()]  # fmt: skip
     assert len({Trial().id, *values}) == len(values) + 1
 
@@ -45,6 +45,7 @@ def test_identity_is_stable_across_processes_and_changes_with_content() -> None:
 def test_defaults_never_change() -> None:
     # A changed default would give stored identities another meaning; a new field may be added.
     golden = {
+        "data.task": "tense",
         "data.train_rows": None, "data.dev_rows": None, "data.max_length": 128,
         "backbone": "embedded", "fusion.name": "last", "fusion.norm": "layer",
         "fusion.dropout": 0.1, "fusion.weights": "softmax", "fusion.scale": True,

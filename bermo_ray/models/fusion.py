@@ -54,7 +54,7 @@ class Fusion(nn.Module, ABC):
         return None
 
     def numbers(self) -> dict[str, Any]:
-        """What it has learned, as plain numbers: ``mixing``, and BERMo's ``alpha`` and ``gamma``."""
+        """What it has learned, as plain numbers: ``mixing``; BERMo's ``alpha`` and ``gamma``."""
         weights = self.weights()
         return {} if weights is None else {"mixing": weights.tolist()}
 

@@ -11,7 +11,7 @@ from bermo_ray.tasks.task import HeadKind, Split, Task
 from bermo_ray.trial import Data
 
 # Rows of an embedded task when the trial names no count: it could generate without end.
-EMBEDDED_ROWS: dict[Split, int] = {"train": 4000, "dev": 1000}
+EMBEDDED_ROWS: dict[Split, int] = {"train": 800, "dev": 500}
 # The embedded language is one corpus: a trial's seed decides training, never the rows.
 EMBEDDED_SEED = 0
 
