@@ -45,7 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--epochs", "0"], "epochs: got 0, expected greater than or equal to 1"),
         (["--train-rows", "-5"], "data.train_rows: got -5"),
         (["--warmup", "0.5", "--train-rows", "64"], "no steps left between the flat ends"),
-        (["--warmup", "9", "--train-rows", "64"], "9 steps of warm-up, but only 8 steps in all"),
+        (["--warmup", "9", "--train-rows", "64"], "9 steps of warm-up, but only 6 steps in all"),
         (["--task", "sst2", "--data-dir", "nowhere"], "no data directory"),
         (["--tracking-uri", "http://127.0.0.1:9"], "no MLflow server answers at"),
         (["--workers", "0"], "--workers: got 0, expected >= 1"),

@@ -53,9 +53,8 @@ def problems(trial: Trial) -> list[str]:
     if config.model_type in ("roberta", "xlm-roberta"):
         positions -= config.pad_token_id + 1  # it counts positions from behind the padding's
     if 0 < positions < trial.data.max_length:
-        found.append(
-            f"data.max_length: got {trial.data.max_length}, {trial.backbone} has {positions} positions"
-        )
+        asked = trial.data.max_length
+        found.append(f"data.max_length: got {asked}, {trial.backbone} has {positions} positions")
     if trial.layer_drop is not None:
         try:
             count -= len(layer_drop.dropped(trial.layer_drop, count))
