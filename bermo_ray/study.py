@@ -65,7 +65,7 @@ class StudyOptions:
     """Word pieces a row; longer rows are cut."""
     epochs: Annotated[int | None, by_backbone] = None
     """Passes over the training rows, each trial."""
-    batch_size: int = 32
+    batch_size: Annotated[int | None, by_backbone] = None
     """Rows a step, over all workers of a trial."""
     warmup: float = 0.1
     """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
@@ -94,8 +94,8 @@ class StudyOptions:
     dry_run: bool = False
     """Check everything and print the trials; run none."""
 
-    def trial(self, epochs: int) -> Trial:
-        """The Trial that these options describe; ``epochs`` where none are given."""
+    def trial(self, epochs: int, batch_size: int) -> Trial:
+        """The Trial that these options describe; the study's numbers where none are given."""
         # Ray's workers run in other directories and with other variables: all paths are resolved.
         place = self.data_dir or os.environ.get(DATA_VARIABLE)
         data = {
@@ -110,7 +110,7 @@ class StudyOptions:
             data=data,
             backbone=str(folder.resolve()) if folder.is_dir() else self.backbone,
             epochs=epochs if self.epochs is None else self.epochs,
-            batch_size=self.batch_size,
+            batch_size=batch_size if self.batch_size is None else self.batch_size,
             optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
             seed=self.seed,
         )

@@ -25,6 +25,7 @@ class Setting:
     """Where the search looks."""
 
     epochs: int
+    batch_size: int
     lambdas: Range
     learning_rates: Range
     mask_rates: Range
@@ -32,8 +33,8 @@ class Setting:
 
 # The shipped encoder has minutes: few steps, so large rates. Pretrained encoders of any size get
 # the surroundings of the paper's Table 9 (λ 45–175, rate 3e-5, mask rate 1e-2–1e-1, 6–10 epochs).
-EMBEDDED = Setting(3, (0.5, 30.0), (4e-4, 2e-3), (5e-2, 2e-1))
-PRETRAINED = Setting(6, (10.0, 500.0), (1e-5, 1e-4), (3e-3, 2e-1))
+EMBEDDED = Setting(3, 16, (1.0, 40.0), (3e-4, 1.5e-3), (4e-2, 1.2e-1))
+PRETRAINED = Setting(6, 32, (10.0, 500.0), (1e-5, 1e-4), (3e-3, 2e-1))
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def space(options: Options) -> Space:
     """An arm for each fusion, and each fusion's dense baseline to compare with."""
     usual = EMBEDDED if options.backbone == "embedded" else PRETRAINED
     learning_rates = LogUniform(*(options.learning_rates or usual.learning_rates))
-    base = options.trial(usual.epochs).replace(
+    base = options.trial(usual.epochs, usual.batch_size).replace(
         pruning=Pruning(method="l0"), optimizer__learning_rate=learning_rates.quantile(0.5)
     )
     arms = {fusion: base.replace(fusion__name=fusion) for fusion in options.fusions}

@@ -87,12 +87,21 @@ class ArmSearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Tells Optuna; a failed or diverged trial is told as failed, so none stays open."""
-        completed = not error and (result or {}).get("status") == "completed"
-        values = [float((result or {})[key]) for key, _ in OBJECTIVES] if completed else None
+        """Tells Optuna every end, so that no trial stays open.
+
+        A diverged trial is told as dense and no better than a constant answer, so that the
+        sampler keeps away from there; its own numbers (all but empty) would draw it on. A failed
+        one says nothing of the space and is told as failed.
+        """
+        status = None if error or result is None else result.get("status")
+        values: list[float] | None = None
+        if result is not None and status == "completed":
+            values = [float(result[key]) for key, _ in OBJECTIVES]
+        elif result is not None and status == "diverged":
+            values = [1.0, float(result.get("trivial", 0.0))]
         for entry in self.log:
             if entry["id"] == trial_id:
-                entry["values"] = values if values is not None else []
+                entry["values"] = values or []
         if trial_id in self._open:
             arm, asked = self._open.pop(trial_id)
             failed = optuna.trial.TrialState.FAIL

@@ -56,7 +56,7 @@ def test_every_end_is_told_so_that_no_trial_stays_open() -> None:
     for i in range(6):
         searcher.suggest(str(i))
     finish(searcher, "0", 0.4, 0.9)
-    searcher.on_trial_complete("1", {"status": "diverged", "step": 3})
+    searcher.on_trial_complete("1", {"status": "diverged", "step": 3, "trivial": 0.5})
     searcher.on_trial_complete("2", None, error=True)
     searcher.on_trial_complete("3", {"status": "failed", "final": True})
     finish(searcher, "4", 0.2, 0.8)
@@ -64,9 +64,11 @@ def test_every_end_is_told_so_that_no_trial_stays_open() -> None:
     states = {n: [t.state.name for t in s.trials] for n, s in searcher._studies.items()}
     assert states == {
         "last": ["COMPLETE", "FAIL", "COMPLETE"],
-        "bermo": ["FAIL", "FAIL", "COMPLETE"],
+        "bermo": ["COMPLETE", "FAIL", "COMPLETE"],
     }
     assert searcher._studies["last"].trials[0].values == [0.4, 0.9]
+    # Diverged: told as dense and trivial, whatever was left of it.
+    assert searcher._studies["bermo"].trials[0].values == [1.0, 0.5]
 
 
 def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> 
     configs = {str(i): searcher.suggest(str(i)) for i in range(5)}
     finish(searcher, "0", 1.0, 0.95)
     finish(searcher, "1", 0.4, 0.9)
-    searcher.on_trial_complete("2", {"status": "diverged"})
+    searcher.on_trial_complete("2", {"status": "failed"})
     searcher.save(str(tmp_path / "state"))
 
     again = ArmSearcher(space(), 4, 0, {})
