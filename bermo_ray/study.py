@@ -305,9 +305,7 @@ class Study:
             tracking.Tracker(self.uri, self.name, parent, figures.of_trial),
             Progress(searcher.total, concurrent, task.metric),
         ]
-        signal.signal(
-            signal.SIGTERM, _like_ctrl_c
-        )  # a terminated study is saved like a stopped one
+        signal.signal(signal.SIGTERM, _like_ctrl_c)  # saved like a study that is stopped
         ended = tuner.run(
             searcher,
             name=self.name,

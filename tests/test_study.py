@@ -153,6 +153,16 @@ def test_killed_it_goes_on(tiny: str, tmp_path: Path) -> None:
     assert int(tags["bermo.resumed_at"]) > 0, "it began anew instead of going on"
 
 
+def test_killed_before_anything_was_saved_it_starts_anew(tiny: str, tmp_path: Path) -> None:
+    process = start(tmp_path, *small(tiny), session=True)
+    wait_for((tmp_path / "s" / "study.json").is_file, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    finish(start(tmp_path, "--resume", "--name", "s"))
+    assert len(statuses(tmp_path)) == 6
+    assert set(statuses(tmp_path)) <= {"completed", "diverged"}
+
+
 def _saved_checkpoints(runs: Path) -> int:
     """Trials whose checkpoint is in Tune's saved state."""
     files = sorted((runs / "checkpoints" / "s").glob("experiment_state-*.json"))

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 from bermo_ray.training.loop import prepare, train
 from bermo_ray.training.trainer import LocalReporter, run_locally
-from bermo_ray.trial import Data, Optimizer, Pruning, Trial
+from bermo_ray.trial import Data, Fusion, Optimizer, Pruning, Trial
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +55,7 @@ def test_workers_agree_noise_differs_and_every_row_counts_once(tiny: str, tmp_pa
     trial = Trial(
         data=Data(task="tense", train_rows=80, dev_rows=51),  # an odd number of dev rows
         backbone=tiny,
+        fusion=Fusion(name="bermo"),
         pruning=Pruning(final_lambda=5.0),
         optimizer=Optimizer(learning_rate=1e-3, mask_rate=0.1),
         epochs=2,
@@ -84,6 +85,7 @@ def test_two_workers_take_the_steps_of_one(tmp_path: Path, tiny: str) -> None:
     trial = Trial(
         data=Data(task="tense", train_rows=85, dev_rows=51),  # the last batch has 5 rows: 3 and 2
         backbone=str(still),
+        fusion=Fusion(name="bermo", dropout=0.0),
         optimizer=Optimizer(learning_rate=1e-3),
         epochs=1,
         batch_size=16,
