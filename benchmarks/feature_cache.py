@@ -17,7 +17,7 @@ from bermo_ray.training.trainer import run_locally
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial
 
 TRIAL = Trial(
-    data=Data(task="tense", train_rows=1000, dev_rows=200),
+    data=Data(task="tense", train_rows=1000, dev_rows=100),
     fusion=Fusion(name="bermo"),
     optimizer=Optimizer(learning_rate=1e-3),
     mode="features",

@@ -19,6 +19,7 @@ from bermo_ray.errors import UserError, unknown
 from bermo_ray.models.backbone import Stack, listen
 
 Call = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+Tape = Callable[[int, torch.Tensor], torch.Tensor]
 EPSILON = 1e-5
 
 
@@ -33,6 +34,14 @@ class Fusion(nn.Module, ABC):
         self.settings = settings
         self.depth = stack.depth
         self.progress = 1.0
+        self.tape: Tape | None = None  # listens in on the states, or puts others in their place
+
+    # Whether a token's result depends on that token's states alone.
+    tokenwise = True
+
+    def hear(self, index: int, state: torch.Tensor, call: Call) -> torch.Tensor:
+        """What the hooks call: :meth:`feed`, with the tape in between if there is one."""
+        return self.feed(index, state if self.tape is None else self.tape(index, state), call)
 
     @abstractmethod
     def feed(self, index: int, state: torch.Tensor, call: Call) -> torch.Tensor:
@@ -153,6 +162,8 @@ class DepthWiseAttention(Fusion):
 
 class ExtraLayers(Fusion):
     """New Transformer layers of the backbone's own kind on h_L: 1 up to 12 layers, 2 above."""
+
+    tokenwise = False
 
     def __init__(self, settings: spec.Fusion, stack: Stack) -> None:
         super().__init__(settings, stack)
@@ -381,5 +392,5 @@ def attach(model: nn.Module, stack: Stack, settings: spec.Fusion) -> Fusion:
         raise UserError(*found)
     fusion = FUSIONS[settings.name](settings, stack)
     model.add_module("fusion", fusion)
-    listen(stack, fusion.feed)
+    listen(stack, fusion.hear)
     return fusion

@@ -54,6 +54,16 @@ def empty(config: Any) -> Any:
     return transformers.AutoModel.from_config(config)
 
 
+def reads(model: Any, kind: HeadKind) -> slice:
+    """Which tokens of a row the head reads: one for most classifiers, all for the other heads."""
+    if kind not in ("sequence", "regression"):
+        return slice(None)
+    if model.config.model_type == "xlnet":
+        return slice(-1, None) if model.config.summary_type == "last" else slice(None)
+    # ModernBERT may average; the others read their first token.
+    return slice(1) if getattr(model.config, "classifier_pooling", "cls") == "cls" else slice(None)
+
+
 def logits(output: Any) -> Logits:
     """The model's answer as a tuple: (rows, classes), (rows, pieces, classes), or start and end."""
     if "start_logits" in output:

@@ -1,8 +1,7 @@
 """Rows to word pieces, and word pieces to padded batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,17 @@ IGNORED = -100  # what torch's cross entropy leaves out
 MASKED_SHARE = 0.15  # of a row's pieces, in the masked task
 
 
+# Rows -> for each, (tokens, states, width).
+States = Callable[[Sequence[int] | np.ndarray], list[np.ndarray]]
+
+
 @dataclass(frozen=True)
 class Encoded:
     """Encoded rows of one split. Each entry of ``inputs`` and ``targets`` holds one value a row.
 
     ``inputs``: ``input_ids``, ``attention_mask`` and, where the tokenizer has them,
     ``token_type_ids``. ``targets``: ``labels``, or ``start_positions`` and ``end_positions``.
-    ``extra``: what the metric needs besides (offsets and context of spans). ``states``: an
-    encoder's states of the rows' tokens, one row after the other, where they are cached.
+    ``extra``: what the metric needs besides (offsets and context of spans).
     """
 
     task: Task
@@ -32,7 +34,7 @@ class Encoded:
     extra: dict[str, list[Any]]
     pad_id: int
     pad_left: bool = False  # XLNet reads the end of a row
-    states: np.ndarray | None = None  # (tokens of all rows, states, width): frozen features
+    states: States | None = None  # an encoder's, of the tokens in ``inputs``: frozen features
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
@@ -58,11 +60,6 @@ class Encoded:
             out["states"] = self._states(rows, width, self.states)
         return out
 
-    @cached_property
-    def token_starts(self) -> np.ndarray:
-        """Where each row's tokens begin in ``states``; one entry more than rows."""
-        return np.cumsum([0, *map(len, self.inputs["input_ids"])])
-
     def own(self, row: int, width: int) -> slice:
         """Where a row's pieces stand in a batch padded to ``width``."""
         length = len(self.inputs["input_ids"][row])
@@ -76,13 +73,12 @@ class Encoded:
             out[i, self.own(row, width)] = values[row]
         return torch.from_numpy(out)
 
-    def _states(
-        self, rows: Sequence[int] | np.ndarray, width: int, states: np.ndarray
-    ) -> torch.Tensor:
-        starts = self.token_starts
-        out = np.zeros((states.shape[1], len(rows), width, states.shape[2]), dtype=np.float32)
+    def _states(self, rows: Sequence[int] | np.ndarray, width: int, states: States) -> torch.Tensor:
+        found = states(rows)
+        _, count, size = found[0].shape
+        out = np.zeros((count, len(rows), width, size), dtype=np.float32)
         for i, row in enumerate(rows):
-            out[:, i, self.own(row, width)] = states[starts[row] : starts[row + 1]].swapaxes(0, 1)
+            out[:, i, self.own(row, width)] = found[i].swapaxes(0, 1)
         return torch.from_numpy(out)
 
 

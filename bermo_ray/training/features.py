@@ -9,8 +9,9 @@ node share it.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ import torch
 from filelock import FileLock
 from torch import nn
 
+from bermo_ray.models import heads
 from bermo_ray.models.assembly import Assembled
-from bermo_ray.models.backbone import Stack
 from bermo_ray.tasks.encoding import Encoded
 
 CACHE_VARIABLE = "BERMO_CACHE"  # a folder, or "off"
@@ -38,54 +39,87 @@ def _limit() -> int:
     return int(float(os.environ.get(LIMIT_VARIABLE, "20")) * 1e9)
 
 
-def key(built: Assembled, data: Encoded, needs: tuple[int, ...]) -> str:
-    """Identity of a file of states: weights of the encoder, encoded rows, states kept."""
-    digest = hashlib.blake2b(FORMAT + repr(needs).encode(), digest_size=16)
+@dataclass(frozen=True)
+class Wanted:
+    """What is kept of an encoder's states: h_1 … h_L or some of them, all tokens or one."""
+
+    layers: tuple[int, ...]
+    tokens: slice
+
+    @classmethod
+    def by(cls, built: Assembled, data: Encoded) -> "Wanted | None":
+        """What the fusion and the head of the task read; None where the states change as it learns.
+
+        Most classifiers read one token. A fusion that goes token by token then needs only that
+        token's states: a row's features are a few vectors.
+        """
+        layers = built.fusion.needs()
+        if layers is None:
+            return None
+        tokens = heads.reads(built.model, data.task.head)
+        return cls(layers, tokens if built.fusion.tokenwise else slice(None))
+
+
+def key(built: Assembled, data: Encoded, wanted: Wanted) -> str:
+    """Identity of a file of states: weights of the encoder, encoded rows, what is kept."""
+    digest = hashlib.blake2b(FORMAT + repr(wanted).encode(), digest_size=16)
     for name, tensor in built.stack.base.state_dict().items():
         if not name.startswith("pooler"):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     for name, rows in sorted(data.inputs.items()):
         digest.update(name.encode())
         digest.update(np.concatenate([np.asarray([len(r), *r]) for r in rows]).tobytes())
     return digest.hexdigest()
 
 
-def cached(built: Assembled, data: Encoded, batch_size: int, device: torch.device) -> Encoded:
-    """The same rows with their states beside them, or without where they can't be kept.
+def prepare(built: Assembled, data: Encoded, batch_size: int, device: torch.device) -> Encoded:
+    """The rows with their states: from the cache, or computed for each batch where they can't be
+    kept (the cache is off, or too small). Both give the same numbers.
 
     Several processes may want the same states: one computes, the others wait for it. One that dies
     while writing leaves only a partial file, which the next removes.
     """
-    folder, needs = cache_folder(), built.fusion.needs()
-    if folder is None or needs is None:
+    wanted = Wanted.by(built, data)
+    if wanted is None:
         return data
-    tokens = sum(len(ids) for ids in data.inputs["input_ids"])
-    shape = (tokens, len(needs), built.stack.width)
-    size = 4 * int(np.prod(shape))
-    if size > _limit():
-        return data
+    compute = partial(_compute, built, data, wanted, device)
+    inputs = {name: [row[wanted.tokens] for row in rows] for name, rows in data.inputs.items()}
+    starts = np.cumsum([0, *map(len, inputs["input_ids"])])
+    shape = (int(starts[-1]), len(wanted.layers), built.stack.width)
+    size, folder = 4 * int(np.prod(shape)), cache_folder()
+    if folder is None or size > _limit():
+        return replace(data, inputs=inputs, states=compute)
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{key(built, data, needs)}.npy"
+    file = folder / f"{key(built, data, wanted)}.npy"
     with FileLock(f"{file}.lock"):
         if not file.is_file():
             _make_room(folder, size)
-            partial = file.with_suffix(".partial")
-            states = np.lib.format.open_memmap(partial, "w+", np.float32, shape)
-            _compute(built, data, needs, states, batch_size, device)
+            partial_file = file.with_suffix(".partial")
+            states = np.lib.format.open_memmap(partial_file, "w+", np.float32, shape)
+            rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
+            for i in range(0, len(rows), batch_size):
+                part = rows[i : i + batch_size]
+                for row, found in zip(part, compute(part), strict=True):
+                    states[starts[row] : starts[row + 1]] = found
             states.flush()
-            partial.replace(file)
+            partial_file.replace(file)
     os.utime(file)  # the least recently used goes first
-    return replace(data, states=np.load(file, mmap_mode="r"))
+    kept = np.load(file, mmap_mode="r").view(np.ndarray)  # memmap's own slicing is slow
+    return replace(
+        data,
+        inputs=inputs,
+        states=lambda rows: [kept[starts[row] : starts[row + 1]] for row in rows],
+    )
 
 
 def _make_room(folder: Path, size: int) -> None:
     """Removes files until ``size`` more bytes fit; a mapped file lives on for who has it open."""
-    for partial in folder.glob("*.partial"):
+    for partial_file in folder.glob("*.partial"):
         # Held only while writing, so a lock that can be had is one whose writer is dead.
-        lock = FileLock(f"{partial.with_suffix('.npy')}.lock", blocking=False)
+        lock = FileLock(f"{partial_file.with_suffix('.npy')}.lock", blocking=False)
         with contextlib.suppress(TimeoutError), lock:
-            partial.unlink(missing_ok=True)
+            partial_file.unlink(missing_ok=True)
     files = sorted(folder.glob("*.npy"), key=lambda f: f.stat().st_mtime)
     held = sum(f.stat().st_size for f in files)
     for file in files:
@@ -99,85 +133,65 @@ def _make_room(folder: Path, size: int) -> None:
 def _compute(
     built: Assembled,
     data: Encoded,
-    needs: tuple[int, ...],
-    states: np.ndarray,
-    batch_size: int,
+    wanted: Wanted,
     device: torch.device,
-) -> None:
-    starts = data.token_starts
-    rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
-    model = built.model
+    rows: Sequence[int] | np.ndarray,
+) -> list[np.ndarray]:
+    """The wanted states of these rows, by a forward of the encoder without dropout."""
     heard: dict[int, torch.Tensor] = {}
-    with _overheard(built.stack, heard):
-        was_training = model.training
-        model.eval()
-        for i in range(0, len(rows), batch_size):
-            part = rows[i : i + batch_size]
-            batch = data.batch(part)
-            model(**{k: v.to(device) for k, v in batch.items() if k not in data.targets})
-            inside = batch["attention_mask"].bool()
-            for place, index in enumerate(needs):
-                state = heard[index]
-                state = state.transpose(0, 1) if built.stack.tokens_first else state
-                for row, values, kept in zip(part, state.float().cpu(), inside, strict=True):
-                    states[starts[row] : starts[row + 1], place] = values[kept].numpy()
-        model.train(was_training)
 
+    def record(index: int, state: torch.Tensor) -> torch.Tensor:
+        heard[index] = state
+        return state
 
-@contextlib.contextmanager
-def _overheard(stack: Stack, heard: dict[int, torch.Tensor]) -> Iterator[None]:
-    """Within: the output of every layer, by its number from 1, of the newest forward."""
-    calls = 0
-
-    def begin(module: nn.Module, args: Any) -> None:
-        nonlocal calls
-        calls = 0
-
-    def after(module: nn.Module, args: Any, output: Any) -> None:
-        nonlocal calls
-        calls += 1
-        heard[calls] = output[0] if isinstance(output, tuple) else output
-
-    hooks = [stack.base.register_forward_pre_hook(begin)]
-    hooks += [m.register_forward_hook(after, prepend=True) for m in stack.modules]
-    yield
-    for hook in hooks:
-        hook.remove()
+    batch = {k: v.to(device) for k, v in data.batch(rows).items() if k not in data.targets}
+    fusion, base = built.fusion, built.stack.base
+    modes = fusion.training, base.training
+    fusion.tape = record
+    fusion.eval()  # draws no random numbers, so that a cached run and this one see the same
+    base.eval()
+    base(**batch)
+    fusion.train(modes[0])
+    base.train(modes[1])
+    fusion.tape = None
+    states = torch.stack([heard[index] for index in wanted.layers])  # (layers, batch, tokens, d)
+    states = states.transpose(1, 2) if built.stack.tokens_first else states
+    found, width = states.permute(1, 2, 0, 3).float().cpu().numpy(), states.shape[2]
+    return [found[i, data.own(row, width)][wanted.tokens] for i, row in enumerate(rows)]
 
 
 class Replay(nn.Module):
-    """The model with its layers' work replaced by states read from the cache.
+    """The model with its layers' work replaced by states that are handed in.
 
-    The stock forward runs as ever (embeddings, masks, hooks, pooler, head), but a layer gives the
-    state it is handed: any family works, and nothing of it is written twice.
+    The stock forward runs as ever (embeddings, masks, hooks, pooler, head), but layers only pass
+    on what they get, and the fusion hears the states instead: any family works, and nothing of it
+    is written twice.
     """
 
-    def __init__(self, built: Assembled) -> None:
+    def __init__(self, built: Assembled, layers: tuple[int, ...]) -> None:
         super().__init__()
         self.model = built.model
-        self._stack, self._needs = built.stack, built.fusion.needs() or ()
-        self._states: torch.Tensor | None = None
-        self._calls = 0
+        self._built, self._layers = built, layers
+        self._replaying = False
         for module in built.stack.modules:
-            module.forward = self._instead(module.forward)
+            module.forward = self._idle_while_replaying(module.forward)
 
-    def _instead(self, real: Any) -> Any:
+    def _idle_while_replaying(self, real: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if self._states is None:
+            if not self._replaying:
                 return real(*args, **kwargs)
-            self._calls += 1
             state = args[0] if args else kwargs["hidden_states"]
-            if self._calls in self._needs:
-                state = self._states[self._needs.index(self._calls)]
-            return (state, None) if self._stack.returns_tuple else state
+            return (state, None) if self._built.stack.returns_tuple else state
 
         return forward
 
     def forward(self, states: torch.Tensor, **inputs: torch.Tensor) -> Any:
-        """``states``: (needed states, batch, tokens, width), as :meth:`Encoded.batch` gives."""
-        self._states = states.transpose(1, 2) if self._stack.tokens_first else states
-        self._calls = 0
+        """``states``: (layers, batch, tokens, width), as :meth:`Encoded.batch` gives them."""
+        states = states.transpose(1, 2) if self._built.stack.tokens_first else states
+        given = dict(zip(self._layers, states, strict=True))
+        self._replaying = True
+        self._built.fusion.tape = lambda index, state: given.get(index, state)
         try:
             return self.model(**inputs)
         finally:
-            self._states = None
+            self._replaying, self._built.fusion.tape = False, None

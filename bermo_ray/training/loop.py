@@ -127,9 +127,10 @@ def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
     adam, rates = optimizer.build(trial.optimizer, built, pruner, total, warmup)
     forward = built.model
     if trial.mode == "features":
-        kept = {s: features.cached(built, d, 4 * trial.batch_size, device) for s, d in data.items()}
-        if all(d.states is not None for d in kept.values()):
-            data, forward = kept, features.Replay(built)
+        size = 4 * trial.batch_size
+        data = {s: features.prepare(built, d, size, device) for s, d in data.items()}
+        if (layers := built.fusion.needs()) is not None:
+            forward = features.Replay(built, layers)
     return Run(
         trial, task, data, built, forward, pruner, schedule, teacher, adam, rates,
         per_epoch, total, device,

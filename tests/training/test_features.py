@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bermo_ray.models import assembly, fusion
+from bermo_ray.models import assembly, backbone, fusion
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import encode
 from bermo_ray.training import features, loop
@@ -55,13 +55,18 @@ def test_cached_and_recomputed_give_the_same_numbers(
 
 
 def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
+    seen: list[int] = []
     compute = features._compute
-    monkeypatch.setattr(features, "_compute", lambda *a: (calls.append(1), compute(*a)))
+
+    def counted(*args: Any) -> Any:
+        seen.extend(args[-1])
+        return compute(*args)
+
+    monkeypatch.setattr(features, "_compute", counted)
     for seed in (0, 1):
         run_locally(small(tiny, seed=seed))
     run_locally(small(tiny, fusion__norm="none", optimizer__learning_rate=1e-3))
-    assert len(calls) == 2  # train and dev, for all three trials
+    assert len(seen) == 60 + 41  # every row of train and dev once, for all three trials
 
 
 def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
@@ -70,9 +75,12 @@ def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
         if change:
             with torch.no_grad():
                 next(iter(run.built.stack.modules.parameters()))[0] += 1e-3
-        needs = run.built.fusion.needs()
-        assert needs is not None
-        return features.key(run.built, run.data["train"], needs)
+        task = registry.get(trial.data.task)
+        rows = task.table(trial.data, "train", 0)
+        data = encode(task, rows, backbone.tokenizer(tiny), trial.data.max_length)
+        wanted = features.Wanted.by(run.built, data)
+        assert wanted is not None
+        return features.key(run.built, data, wanted)
 
     base = key(small(tiny))
     assert key(small(tiny, seed=5)) == base  # head and α are not of the encoder
@@ -81,6 +89,45 @@ def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
     assert key(small(tiny, data__max_length=8)) != base
     assert key(small(tiny, fusion__layers=[0, 2])) != base
     assert key(small(tiny, fusion__name="last")) != base
+    assert key(small(tiny, fusion__name="extra_layers")) != key(small(tiny, fusion__name="last"))
+
+
+@pytest.mark.parametrize("task", ["entities", "answer_span", "similarity", "masked_words"])
+def test_other_heads_keep_the_tokens_they_read(
+    tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    trial = small(tiny, data__task=task, epochs=1)
+    kept = run_locally(trial)[-1]
+    files = [np.load(f) for f in cache.glob("*.npy")]
+    rows = {60, 41}
+    assert ({len(f) for f in files} == rows) == (task == "similarity")  # one token a row
+    monkeypatch.setenv(features.CACHE_VARIABLE, "off")
+    plain = run_locally(trial)[-1]
+    assert kept["loss"] == pytest.approx(plain["loss"], abs=1e-4)
+    assert kept["metric"] == pytest.approx(plain["metric"], abs=1e-4)
+
+
+def test_replay_is_the_model(tiny: str, cache: Path) -> None:
+    for name in ("last", "bermo", "mean", "concat", "dwatt", "extra_layers"):
+        trial = small(tiny, fusion__name=name)
+        task = registry.get("tense")
+        built = assembly.build(trial, task)
+        data = encode(task, task.table(trial.data, "dev", 0), backbone.tokenizer(tiny), 128)
+        built.model.eval()
+        rows = [4, 0, 17]
+        with torch.no_grad():
+            batch = data.batch(rows)
+            del batch["labels"]
+            expected = built.model(**batch).logits
+            small_data = features.prepare(built, data, 16, CPU)
+            layers = built.fusion.needs()
+            assert layers is not None
+            replay = features.Replay(built, layers).eval()
+            batch = small_data.batch(rows)
+            del batch["labels"]
+            found = replay(**batch).logits
+        assert (batch["input_ids"].shape[1] == 1) == (name != "extra_layers")
+        assert torch.allclose(found, expected, atol=1e-5), name
 
 
 def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
@@ -107,8 +154,6 @@ def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
     trial = small(tiny)
     task = registry.get("tense")
     built = assembly.build(trial, task)
-    from bermo_ray.models import backbone
-
     rows = task.table(trial.data, "train", 0)
     data = encode(task, rows, backbone.tokenizer(tiny), 128)
     if slow:
@@ -117,10 +162,10 @@ def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
         def half(*args: Any) -> None:
             compute(*args)
             ready.set()
-            signal.pause()  # killed here, the file half-named
+            signal.pause()  # killed here, the file half-written
 
         features._compute = half
-    features.cached(built, data, 16, CPU)
+    features.prepare(built, data, 16, CPU)
 
 
 @pytest.mark.slow

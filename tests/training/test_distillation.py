@@ -1,0 +1,82 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bermo_ray.errors import UserError
+from bermo_ray.models import backbone, heads
+from bermo_ray.tasks import registry
+from bermo_ray.tasks.encoding import encode
+from bermo_ray.training.check import check
+from bermo_ray.training.distillation import Teacher
+from bermo_ray.training.trainer import run_locally
+from bermo_ray.trial import Data, Distillation, Trial
+
+CPU = torch.device("cpu")
+TASKS = ("tense", "similarity", "entities", "answer_span")
+
+
+@pytest.fixture
+def teacher_of(tiny: str, tmp_path: Path) -> Any:
+    def make(name: str) -> str:
+        torch.manual_seed(3)
+        model = heads.load(tiny, registry.get(name))
+        for parameter in model.parameters():
+            parameter.data += 0.05 * torch.randn_like(parameter)
+        model.save_pretrained(tmp_path / name)
+        for file in Path(tiny).glob("*token*"):
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+        return str(tmp_path / name)
+
+    return make
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_student_that_is_the_teacher_has_nothing_to_learn(teacher_of: Any, name: str) -> None:
+    task, folder = registry.get(name), teacher_of(name)
+    rows = task.table(Data(task=name, train_rows=20), "train", 0)
+    data = encode(task, rows, backbone.tokenizer(folder), 128)
+    teacher = Teacher(Distillation(teacher=folder), data, 8, CPU)
+    student = heads.load(folder, task).eval()
+    order = np.array([3, 11, 0, 19, 7])  # other rows together than when the teacher answered
+    batch = data.batch(order)
+    targets = {k: batch.pop(k) for k in data.targets}
+    with torch.no_grad():
+        answer = heads.logits(student(**batch))
+        assert teacher.loss(task.head, order, answer, targets).item() == pytest.approx(0, abs=1e-6)
+        changed = tuple(a + torch.randn_like(a) for a in answer)
+        assert teacher.loss(task.head, order, changed, targets).item() > 0.01
+
+
+def test_the_loss_by_hand(teacher_of: Any) -> None:
+    task, folder = registry.get("tense"), teacher_of("tense")
+    rows = task.table(Data(task="tense", train_rows=4), "train", 0)
+    data = encode(task, rows, backbone.tokenizer(folder), 128)
+    teacher = Teacher(Distillation(teacher=folder, temperature=2.0), data, 4, CPU)
+    student = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    known = torch.stack([teacher._logits[r][0] for r in (1, 2)])
+    p, q = (known / 2).softmax(-1), (student / 2).softmax(-1)
+    expected = 4 * (p * (p.log() - q.log())).sum(-1).mean()
+    found = teacher.loss("sequence", np.array([1, 2]), (student,), {})
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_it_changes_what_is_learned(tiny: str, teacher_of: Any) -> None:
+    trial = Trial(data=Data(train_rows=32, dev_rows=20), backbone=tiny, epochs=1)
+    taught = trial.replace(distillation=Distillation(teacher=teacher_of("tense")))
+    check([taught])
+    alone, with_teacher = run_locally(trial)[-1], run_locally(taught)[-1]
+    assert alone["loss"] != with_teacher["loss"]
+
+
+def test_a_teacher_that_does_not_fit_is_one_line(teacher_of: Any, tmp_path: Path) -> None:
+    for folder, line in (
+        (str(tmp_path / "nowhere"), "no checkpoint in"),
+        (teacher_of("entailment"), "are not the task's ['present', 'past']"),
+    ):
+        trial = Trial(distillation=Distillation(teacher=folder))
+        with pytest.raises(UserError, match="^[^\n]*$") as caught:
+            check([trial])
+        assert line in str(caught.value)
