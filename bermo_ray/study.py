@@ -122,7 +122,7 @@ _PASSING = {"resume", "dry_run", "name", "runs"}
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for `--storage`; set on a cluster's head
 
 
-def command(main: Callable[[], None]) -> Callable[[], None]:
+def command(main: Callable[[], object]) -> Callable[[], None]:
     """A script's main: a user's mistake is one line each on stderr and exit code 2."""
 
     @functools.wraps(main)

@@ -11,6 +11,8 @@ trials that no other beats on both counts are the parameter-efficiency frontier.
 from dataclasses import dataclass
 from typing import Annotated
 
+import pyarrow as pa
+
 from bermo_ray.results import figures, frontier, text
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.study import Study, StudyOptions, by_backbone, command, parse
@@ -71,17 +73,17 @@ def space(options: Options) -> Space:
     )
 
 
-@command
-def main() -> None:
-    """Runs the search, then prints, draws and keeps the frontier."""
-    study = Study("l0_frontier", parse(Options), space)
+def run(options: Options) -> pa.Table:
+    """Runs the search; prints, draws and keeps the frontier, and gives it as an Arrow table."""
+    study = Study("l0_frontier", options, space)
     table = study.run()
     front = frontier(table)
     metric = registry.get(study.options.task).metric
     study.console.print(text.frontier_table(front, metric))
     figure = figures.frontier_figure(table, front, metric, study.folder / "frontier.png")
     study.publish({"trials": table, "frontier": front}, [figure])
+    return front
 
 
 if __name__ == "__main__":
-    main()
+    command(lambda: run(parse(Options)))()

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from bermo_ray.study import command, parse
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,8 +29,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.delenv("BERMO_DATA", raising=False)
         monkeypatch.setattr(sys, "argv", ["studies/l0_frontier.py", *options])
+        study = load_study("l0_frontier")
         with pytest.raises(SystemExit) as caught:
-            load_study("l0_frontier").main()
+            command(lambda: study.run(parse(study.Options)))()
         shown = capsys.readouterr()
         return int(caught.value.code or 0), shown.out, shown.err
 
@@ -45,7 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--epochs", "0"], "epochs: got 0, expected greater than or equal to 1"),
         (["--train-rows", "-5"], "data.train_rows: got -5"),
         (["--warmup", "0.5", "--train-rows", "64"], "no steps left between the flat ends"),
-        (["--warmup", "9", "--train-rows", "64"], "9 steps of warm-up, but only 6 steps in all"),
+        (["--warmup", "9", "--train-rows", "16"], "9 steps of warm-up, but only 3 steps in all"),
         (["--task", "sst2", "--data-dir", "nowhere"], "no data directory"),
         (["--tracking-uri", "http://127.0.0.1:9"], "no MLflow server answers at"),
         (["--workers", "0"], "--workers: got 0, expected >= 1"),

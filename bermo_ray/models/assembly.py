@@ -39,13 +39,12 @@ def build(trial: Trial, task: Task) -> Assembled:
     return Assembled(model, stack, fused, gone)
 
 
-def problems(trial: Trial) -> list[str]:
-    """What keeps the trial's model from being built, a line each, without loading weights."""
+def problems(trial: Trial, task: Task) -> list[str]:
+    """What keeps the trial's model from being built, a line each; the weights are loaded once."""
     try:
         config = backbone.config(trial.backbone)
         backbone.tokenizer(trial.backbone)
-        with torch.device("meta"):
-            count = backbone.stack(heads.empty(config)).depth
+        count = backbone.stack(heads.load(trial.backbone, task)).depth
     except UserError as error:
         return list(error.problems)
     found: list[str] = []

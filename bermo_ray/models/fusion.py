@@ -138,7 +138,13 @@ class DepthWiseAttention(Fusion):
         self.query = _Bottleneck(width)
         self.key = nn.Linear(self.POSITION, width, bias=False)
         self.register_buffer("positions", torch.randn(stack.depth, self.POSITION))
-        self.register_buffer("seen", torch.zeros(stack.depth + 1), persistent=False)
+        # Attention over the tokens evaluated since evaluation began: a sum for each layer.
+        self.register_buffer("seen", torch.zeros(stack.depth), persistent=False)
+
+    def train(self, mode: bool = True) -> "DepthWiseAttention":
+        if self.training and not mode:
+            self.seen.zero_()
+        return super().train(mode)
 
     def feed(self, index: int, state: torch.Tensor, call: Call) -> torch.Tensor:
         if index == 0:
@@ -149,15 +155,15 @@ class DepthWiseAttention(Fusion):
             return state
         query = 1 + F.elu(state + self.query(state))
         share = (query @ self.key(self.positions).T).softmax(-1)  # (…, L)
-        if not self.training:  # kept for `weights`
-            mean = share.detach().flatten(0, -2).float().mean(0)
-            self.seen[1:] = mean.to(self.seen.dtype)
+        if not self.training:
+            self.seen += share.detach().flatten(0, -2).sum(0).to(self.seen.dtype)
         values = torch.stack(self.__dict__.pop("_values"), dim=-2)  # (…, L, d)
         return state + (share.unsqueeze(-2) @ values).squeeze(-2)
 
     def weights(self) -> torch.Tensor | None:
-        """Mean attention over the tokens of the last evaluated batch."""
-        return self.seen
+        """Mean attention over all tokens of the newest evaluation; h_0 has none."""
+        total = self.seen.sum().clamp(min=1e-12)
+        return F.pad(self.seen / total, (1, 0))
 
 
 class ExtraLayers(Fusion):

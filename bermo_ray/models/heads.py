@@ -4,7 +4,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 
+from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.tasks.encoding import IGNORED
 from bermo_ray.tasks.task import HeadKind, Task
@@ -24,6 +26,9 @@ def load(name: str, task: Task) -> Any:
     """The stock model of that backbone with the task's head, weights in float32.
 
     Weights that the checkpoint lacks (the head) are drawn from torch's generator: seed it first.
+
+    Raises:
+        UserError: the family has no such head, or the checkpoint's weights are not the encoder's.
     """
     import transformers
 
@@ -34,24 +39,32 @@ def load(name: str, task: Task) -> Any:
         settings["label2id"] = {label: i for i, label in enumerate(task.labels)}
     elif task.head == "regression":
         settings["num_labels"] = 1
+    stock = getattr(transformers, _STOCK[task.head])
+    if type(backbone.config(name)) not in stock._model_mapping:
+        raise UserError(f"backbone {name!r}: its family has no head for {task.head} tasks")
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # a new head is expected, not worth a warning
     bar = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
     try:
-        stock = getattr(transformers, _STOCK[task.head])
-        return stock.from_pretrained(backbone.location(name), **settings)
+        model, info = stock.from_pretrained(
+            backbone.location(name), output_loading_info=True, **settings
+        )
+    except (OSError, RuntimeError, SafetensorError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"backbone {name!r}: its weights can't be loaded: {why}") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
         if bar:
             transformers.logging.enable_progress_bar()
-
-
-def empty(config: Any) -> Any:
-    """The encoder of that configuration without its weights' values: to look at its shape."""
-    import transformers
-
-    return transformers.AutoModel.from_config(config)
+    encoder = f"{model.base_model_prefix}."
+    lost = [k for k in info["missing_keys"] if k.startswith(encoder) and ".pooler." not in k]
+    if lost:
+        raise UserError(
+            f"backbone {name!r}: its weights are not those of its config: {len(lost)} are missing, "
+            f"{sorted(lost)[0]} for one"
+        )
+    return model
 
 
 def reads(model: Any, kind: HeadKind) -> slice:

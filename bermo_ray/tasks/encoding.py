@@ -68,6 +68,9 @@ class Encoded:
     def _padded(
         self, rows: Sequence[int] | np.ndarray, values: list[Any], width: int, fill: int
     ) -> torch.Tensor:
+        chosen = [values[row] for row in rows]
+        if all(len(row) == width for row in chosen):
+            return torch.tensor(chosen)
         out = np.full((len(rows), width), fill, dtype=np.int64)
         for i, row in enumerate(rows):
             out[i, self.own(row, width)] = values[row]
@@ -75,6 +78,8 @@ class Encoded:
 
     def _states(self, rows: Sequence[int] | np.ndarray, width: int, states: States) -> torch.Tensor:
         found = states(rows)
+        if all(len(row) == width for row in found):
+            return torch.from_numpy(np.stack(found, axis=1)).permute(2, 1, 0, 3)
         _, count, size = found[0].shape
         out = np.zeros((count, len(rows), width, size), dtype=np.float32)
         for i, row in enumerate(rows):

@@ -22,26 +22,31 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
     models: dict[tuple[object, ...], list[str]] = {}
     found: dict[str, None] = {}  # in order, each once
     for trial in trials:
-        key = (trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length)
-        if key not in models:
-            models[key] = assembly.problems(trial)
-        problems = list(models[key])
+        problems = []
         if trial.pruning and trial.pruning.method not in METHODS:
             problems.append(unknown("pruning.method", trial.pruning.method, METHODS))
         if trial.batch_size < workers:
             problems.append(f"batch_size: got {trial.batch_size}, expected >= {workers} workers")
         try:
             task = registry.get(trial.data.task)
-            if trial.distillation:
-                problems += distillation.problems(trial.distillation, task)
-            if trial.data not in rows:
-                rows[trial.data] = 0
+        except UserError as error:  # the model can still be looked at, with any task's head
+            problems += error.problems
+            task = registry.get(Data().task)
+        key = (trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length, task)
+        if key not in models:
+            models[key] = assembly.problems(trial, task)
+        problems += models[key]
+        if trial.distillation:
+            problems += distillation.problems(trial.distillation, task)
+        if task.name == trial.data.task and trial.data not in rows:
+            rows[trial.data] = 0
+            try:
                 if unreadable := task.problems(trial.data):
                     raise UserError(*unreadable)
                 task.table(trial.data, "dev", trial.seed)
                 rows[trial.data] = task.table(trial.data, "train", trial.seed).num_rows
-        except UserError as error:
-            problems += error.problems
+            except UserError as error:
+                problems += error.problems
         if rows.get(trial.data):
             problems += _schedule(trial, rows[trial.data], workers)
         found |= dict.fromkeys(problems)

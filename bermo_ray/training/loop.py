@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
 from bermo_ray.models import assembly, backbone, heads
-from bermo_ray.pruning.pruner import Pruner, count
+from bermo_ray.pruning.pruner import Count, Pruner, count
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import Encoded, encode
@@ -87,6 +87,7 @@ class Run:
     per_epoch: int
     total: int
     device: torch.device
+    left: Count | None = None  # parameters that remain, when last counted
 
     @property
     def borders(self) -> set[int]:
@@ -242,7 +243,9 @@ def _measure(run: Run, step: int, final: bool) -> Report:
     with run.pruner.frozen() if run.pruner else nullcontext():
         size = 4 * run.trial.batch_size  # no gradients to keep, so larger batches fit
         found = evaluate(run.forward, run.data["dev"], size, run.device)
-    left = count(run.built.model, run.built.stack.modules, run.pruner)
+    if run.pruner or run.left is None:  # without masks nothing is lost on the way
+        run.left = count(run.built.model, run.built.stack.modules, run.pruner)
+    left = run.left
     return run.built.fusion.numbers() | {
         "step": step,
         "epoch": step / run.per_epoch,

@@ -1,5 +1,6 @@
 """Every family that users compress: the same way to its layers, and stock heads untouched."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,28 @@ def test_layers_drop_and_matrices_are_found(folder: Any, family: str) -> None:
     assert len(prunable(built.stack.modules)) == a_layer * (1 if family == "albert" else 3)
     whole = layer_drop.dropped(spec.LayerDrop(strategy="top", count=1), 4)
     assert built.dropped == whole == [4]
+
+
+def test_a_head_that_the_family_lacks_is_one_line(folder: Any) -> None:
+    with pytest.raises(UserError, match="its family has no head for masked tasks"):
+        heads.load(folder("xlnet", "token"), task("masked"))
+
+
+def test_weights_that_do_not_match_are_one_line(folder: Any, tmp_path: Path) -> None:
+    for change, line in (
+        ({"num_hidden_layers": 6}, "32 are missing, bert.encoder.layer.4.attention"),
+        ({"intermediate_size": 30}, "its weights can't be loaded"),
+    ):
+        shutil.copytree(folder("bert", "token"), tmp_path / line[:2])
+        config = transformers.AutoConfig.from_pretrained(tmp_path / line[:2])
+        config.update(change)
+        config.save_pretrained(tmp_path / line[:2])
+        with pytest.raises(UserError, match="^[^\n]*$") as caught:
+            heads.load(str(tmp_path / line[:2]), task("token"))
+        assert line in str(caught.value)
+    (tmp_path / "32" / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(UserError, match="its weights can't be loaded"):
+        heads.load(str(tmp_path / "32"), task("token"))
 
 
 def test_a_decoder_is_refused(tmp_path: Path) -> None:

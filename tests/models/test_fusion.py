@@ -191,7 +191,8 @@ def test_depth_wise_attention_by_the_papers_formulas() -> None:
     keys = fusion.positions @ fusion.key.weight.T
     share = (keys @ query).softmax(0)
     expected = states[2] + share[0] * values[0] + share[1] * values[1]
-    assert torch.allclose(fuse(fusion.eval(), states), expected, atol=1e-9)
+    fusion.train().eval()
+    assert torch.allclose(fuse(fusion, states), expected, atol=1e-9)
     assert torch.allclose(fusion.weights()[1:].double(), share.detach(), atol=1e-9)
     assert fusion.weights()[0] == 0
 
