@@ -1,0 +1,56 @@
+"""Features of every family: what is replayed is what the model would have computed."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from bermo_ray import trial as spec
+from bermo_ray.models import assembly, heads
+from bermo_ray.tasks.encoding import Encoded
+from bermo_ray.training import features
+from bermo_ray.trial import Trial
+from tests.models.test_families import FAMILIES, folder, task  # noqa: F401
+
+ROWS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], [14, 15, 16, 17]]
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("head", ["sequence", "token"])
+@pytest.mark.parametrize("name", ["last", "bermo", "dwatt", "extra_layers"])
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_replay_is_the_model(
+    folder: Any,  # noqa: F811
+    family: str,
+    name: str,
+    head: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(features.CACHE_VARIABLE, "off")
+    trial = Trial(backbone=folder(family, head), fusion=spec.Fusion(name=name))
+    built = assembly.build(trial, task(head))
+    data = Encoded(
+        task=task(head),
+        inputs={"input_ids": ROWS, "attention_mask": [[1] * len(r) for r in ROWS]},
+        targets={"labels": [0, 1, 2] if head == "sequence" else [[0] * len(r) for r in ROWS]},
+        extra={},
+        pad_id=0,
+        pad_left=family == "xlnet",
+    )
+    layers = built.fusion.needs()
+    assert layers is not None
+    built.model.eval()
+    with torch.no_grad():
+        batch = data.batch([0, 1, 2])
+        del batch["labels"]
+        expected = heads.logits(built.model(**batch))[0]
+        cut = features.prepare(built, data, 8, CPU)
+        given = cut.batch([0, 1, 2])
+        del given["labels"]
+        found = heads.logits(features.Replay(built, layers).eval()(**given))[0]
+    one_token = head == "sequence" and name != "extra_layers"
+    assert (given["input_ids"].shape[1] == 1) == one_token
+    if head == "token":  # padding's own logits are nobody's
+        inside = batch["attention_mask"].bool()
+        found, expected = found[inside], expected[inside]
+    assert torch.allclose(found, expected, atol=1e-5)
