@@ -59,6 +59,15 @@ def statuses(runs: Path) -> list[str]:
     return results.load("s", uri(runs))["status"].to_pylist()
 
 
+def midway(runs: Path) -> bool:
+    """Whether a trial has ended and another has got to its first checkpoint, its end far off."""
+    if not statuses(runs):
+        return False
+    rows = results.load("s", uri(runs)).to_pylist()
+    ended = [r for r in rows if r["status"] in ("completed", "diverged")]
+    return bool(ended) and any(r["status"] == "running" and r["checkpoint"] for r in rows)
+
+
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 180
     while not condition():
@@ -123,16 +132,14 @@ def test_killed_it_goes_on(tiny: str, tmp_path: Path) -> None:
     options = (*small(tiny, rows=1000, epochs=8), "--concurrent", "1")
     process = start(tmp_path, *options, session=True)
 
-    def one_done_and_one_with_a_checkpoint() -> bool:
-        found = statuses(tmp_path)
-        if "running" not in found or not {"completed", "diverged"} & set(found):
+    def saved_midway() -> bool:
+        # Tune saves its own state every two seconds: a checkpoint is known to it one save later.
+        if not midway(tmp_path):
             return False
-        rows = results.load("s", uri(tmp_path)).to_pylist()
-        return any(r["status"] == "running" and r["checkpoint"] for r in rows)
+        ended = sum(s in ("completed", "diverged") for s in statuses(tmp_path))
+        return _saved_checkpoints(tmp_path) > ended
 
-    wait_for(one_done_and_one_with_a_checkpoint, process)
-    # Tune saves its own state every two seconds: the checkpoint is known to it one save later.
-    wait_for(lambda: _saved_checkpoints(tmp_path) >= 2, process)
+    wait_for(saved_midway, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     before = {r["run_id"]: r for r in results.load("s", uri(tmp_path)).to_pylist()}
@@ -178,8 +185,8 @@ def _saved_checkpoints(runs: Path) -> int:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_says_how_to_go_on(tiny: str, tmp_path: Path, how: signal.Signals) -> None:
-    process = start(tmp_path, *small(tiny, rows=1000, epochs=6))
-    wait_for(lambda: bool({"completed", "diverged"} & set(statuses(tmp_path))), process)
+    process = start(tmp_path, *small(tiny, rows=1000, epochs=8), "--concurrent", "1")
+    wait_for(lambda: midway(tmp_path), process)
     process.send_signal(how)
     out = finish(process, code=130)
     assert "--resume --name s" in out
