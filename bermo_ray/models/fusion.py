@@ -8,6 +8,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -219,12 +220,7 @@ class Bermo(Fusion):
         if settings.start == "xavier":
             nn.init.xavier_uniform_(self.alpha.data[None])  # as a (1, L+1) matrix: ±√(6/(L+2))
         self.gamma = nn.Parameter(torch.ones(()), requires_grad=settings.scale)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._sum: torch.Tensor | None = None
-        self._moments: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._states: list[torch.Tensor] = []
+        self._pass: _Pass | None = None
 
     def extra_repr(self) -> str:
         s = self.settings
@@ -241,10 +237,9 @@ class Bermo(Fusion):
 
         While skip connections open (``settings.opening``), those still closed weigh 0.
         """
-        closed = _closed(self, len(self.positions)).to(self.alpha.device)
-        if self.settings.weights == "softmax":
-            return self.alpha.masked_fill(closed, -torch.inf).softmax(0)
-        return self.alpha.masked_fill(closed, 0.0)
+        softmax = self.settings.weights == "softmax"
+        alpha = _opened(self, self.alpha, -torch.inf if softmax else 0.0)
+        return alpha.softmax(0) if softmax else alpha
 
     def weights(self) -> torch.Tensor:
         out = self.alpha.new_zeros(self.depth + 1)
@@ -255,51 +250,63 @@ class Bermo(Fusion):
         return super().numbers() | {"alpha": self.alpha.tolist(), "gamma": self.gamma.item()}
 
     def feed(self, index: int, state: torch.Tensor, call: Call) -> torch.Tensor:
-        if index == 0:  # a forward that broke off must not leak into this one
-            self._clear()
-            self._mix = self.mix()
+        if index == 0:  # a new pass: one that broke off must not leak into it
+            self._pass = _Pass(self.mix())
+        assert self._pass is not None
         if index in self.positions:
-            self._take(self.positions[index], state)
-        return self._result(state) if index == self.depth else state
+            self._take(self._pass, self.positions[index], state)
+        if index < self.depth:
+            return state
+        fused = self._result(self._pass)
+        self._pass = None
+        return fused.to(state.dtype)
 
-    def _take(self, place: int, state: torch.Tensor) -> None:
+    def _take(self, now: "_Pass", place: int, state: torch.Tensor) -> None:
         norm = self.settings.norm
         if norm in ("layer", "none"):
             if norm == "layer":
                 state = F.layer_norm(state, state.shape[-1:], eps=EPSILON)
-            self._accumulate(place, state)
+            self._accumulate(now, place, state)
         elif self.training:
-            self._states.append(state)
+            now.states.append(state)
         else:
-            self._accumulate(place, state)
-            self._moments = _merged(self._moments, place, state, joint=norm == "stack")
+            self._accumulate(now, place, state)
+            now.moments = _merged(now.moments, place, state, joint=norm == "stack")
 
-    def _accumulate(self, place: int, state: torch.Tensor) -> None:
-        weight = self._mix[place]
+    def _accumulate(self, now: "_Pass", place: int, state: torch.Tensor) -> None:
+        weight = now.mix[place]
         state = F.dropout(state, self.settings.dropout, self.training)
-        if self._sum is None:
-            self._sum = weight * state
+        if now.sum is None:
+            now.sum = weight * state
         elif torch.is_grad_enabled():
-            self._sum = torch.addcmul(self._sum, weight, state)
+            now.sum = torch.addcmul(now.sum, weight, state)
         else:  # no second buffer at inference
-            self._sum.addcmul_(weight, state)
+            now.sum.addcmul_(weight, state)
 
-    def _result(self, last: torch.Tensor) -> torch.Tensor:
-        if self._states:
-            stacked = torch.stack(self._states)  # (layers, …, width)
+    def _result(self, now: "_Pass") -> torch.Tensor:
+        if now.states:
+            stacked = torch.stack(now.states)  # (layers, …, width)
             axes = (0, -1) if self.settings.norm == "stack" else (0,)
             mean = stacked.mean(axes, keepdim=True)
             variance = stacked.var(axes, correction=0, keepdim=True)
             for place, state in enumerate((stacked - mean) * (variance + EPSILON).rsqrt()):
-                self._accumulate(place, state)
-        assert self._sum is not None  # there is at least one chosen state
-        if self._moments is not None:
-            # Σ w_j (h_j − μ)/σ = (Σ w_j h_j − μ Σ w_j)/σ
-            mean, variance = self._moments
-            self._sum = (self._sum - mean * self._mix.sum()) * (variance + EPSILON).rsqrt()
-        fused = self.gamma * self._sum
-        self._clear()
-        return fused.to(last.dtype)
+                self._accumulate(now, place, state)
+        assert now.sum is not None  # there is at least one chosen state
+        if now.moments is None:
+            return self.gamma * now.sum
+        # Σ w_j (h_j − μ)/σ = (Σ w_j h_j − μ Σ w_j)/σ
+        mean, variance = now.moments
+        return self.gamma * (now.sum - mean * now.mix.sum()) * (variance + EPSILON).rsqrt()
+
+
+@dataclass
+class _Pass:
+    """What BERMo keeps between the states of one forward."""
+
+    mix: torch.Tensor
+    sum: torch.Tensor | None = None
+    moments: tuple[torch.Tensor, torch.Tensor] | None = None
+    states: list[torch.Tensor] = field(default_factory=list)
 
 
 def _merged(
@@ -347,7 +354,7 @@ class EveryLayer(Fusion):
         if index == 0:
             self._states: list[torch.Tensor] = []
         self._states.append(state)
-        mix = self.mixes[index].masked_fill(_closed(self, index + 1).to(state.device), 0.0)
+        mix = _opened(self, self.mixes[index], 0.0)
         out = mix[index] * state
         for weight, earlier in zip(mix[:-1], self._states, strict=False):
             out = torch.addcmul(out, weight, earlier)
@@ -356,13 +363,14 @@ class EveryLayer(Fusion):
         return out.to(state.dtype)
 
 
-def _closed(fusion: Fusion, count: int) -> torch.Tensor:
-    """Which of ``count`` states are still shut: they open one by one from the last to the first
-    over the share ``settings.opening`` of training; the last is always open."""
-    opening = fusion.settings.opening
-    share = min(1.0, fusion.progress / opening) if opening > 0 else 1.0
-    opened = 1 + math.floor(share * (count - 1))
-    return torch.arange(count) < count - opened
+def _opened(fusion: Fusion, weights: torch.Tensor, closed: float) -> torch.Tensor:
+    """The weights with ``closed`` where a state is still shut: they open one by one from the last
+    to the first over the share ``settings.opening`` of training; the last is always open."""
+    opening, count = fusion.settings.opening, len(weights)
+    if fusion.progress >= opening:
+        return weights
+    shut = count - 1 - math.floor(fusion.progress / opening * (count - 1))
+    return weights.masked_fill(torch.arange(count, device=weights.device) < shut, closed)
 
 
 FUSIONS: dict[str, type[Fusion]] = {
