@@ -14,6 +14,13 @@ def interleaved(
     calls: Mapping[str, Callable[[], object]], rounds: int = 5, warm: bool = True
 ) -> dict[str, float]:
     """Median seconds of each call; every round runs all of them, so that drift hits all alike."""
+    return {name: statistics.median(v) for name, v in samples(calls, rounds, warm).items()}
+
+
+def samples(
+    calls: Mapping[str, Callable[[], object]], rounds: int, warm: bool = True
+) -> dict[str, list[float]]:
+    """Seconds of each call in each round."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + warm):
         for name, call in calls.items():
@@ -21,7 +28,7 @@ def interleaved(
             call()
             if turn >= warm:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds
 
 
 def peak_bytes(call: Callable[[], object]) -> int:

@@ -6,6 +6,7 @@ the same Trial gives the same numbers on a laptop and on a cluster at the same w
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -66,19 +67,55 @@ class LayerDrop(_Section):
 
 
 class Pruning(_Section):
-    """Which weights stay (methods §2)."""
+    """Which weights stay (methods §2).
+
+    The thresholds are kept fractions v of ``magnitude`` and ``movement`` (from 1 to 0.1, say) and τ
+    of ``soft_movement`` (from 0 to 0.1); ``l0`` leaves both at 1.
+    """
 
     method: str = "l0"
     final_lambda: float = Field(50.0, ge=0, description="multiplier of the penalty at the end")
     penalty: Literal["matrix", "weight"] = Field(
         "matrix", description="mean over matrices (the reference) or over weights"
     )
-    initial_threshold: float = Field(1.0, gt=0, le=1)
+    initial_threshold: float = Field(1.0, ge=0, le=1)
     final_threshold: float = Field(1.0, gt=0, le=1)
     initial_warmup: int = Field(1, ge=0, description="flat start, in multiples of the warm-up")
     final_warmup: int = Field(1, ge=0, description="flat end, in multiples of the warm-up")
-    mask_start: float = Field(2.197, description="scores at the start; 2.197 keeps ~95 % open")
+    mask_start: float = Field(2.197, description="l0's scores at the start; 2.197: ~95 % open")
     freeze_embeddings: bool = True
+    scope: Literal["local", "global"] = Field(
+        "local", description="magnitude, movement: rank within each matrix, or over all of them"
+    )
+    only: str | None = Field(None, description="regular expression: mask only what it matches")
+    target: float | None = Field(
+        None, gt=0, lt=1, description="l0, soft_movement: density to reach; λ is learned"
+    )
+    multiplier_rate: float = Field(2500.0, gt=0, description="rate of ascent on λ over a run")
+
+    @model_validator(mode="after")
+    def _settings_fit_the_method(self) -> Self:
+        ranked, known = self.method in ("magnitude", "movement"), ("l0", "soft_movement")
+        if ranked and self.initial_threshold == 0:
+            raise ValueError(f"{self.method}: got initial_threshold=0.0, expected 0 < kept <= 1")
+        if self.method == "soft_movement":
+            for name in ("initial_threshold", "final_threshold"):
+                if (value := getattr(self, name)) == 1:
+                    raise ValueError(f"soft_movement: got {name}={value}, expected a τ below 1")
+        if self.method == "l0" and self.initial_threshold != self.final_threshold:
+            raise ValueError("l0 has no threshold: leave initial and final_threshold alone")
+        if self.scope == "global" and not ranked:
+            raise ValueError(f"scope 'global' is for magnitude and movement, not {self.method}")
+        if self.target is not None and self.method not in known:
+            raise ValueError(
+                f"{self.method} keeps what final_threshold says; target is for {' and '.join(known)}"
+            )
+        if self.only is not None:
+            try:
+                re.compile(self.only)
+            except re.error as error:
+                raise ValueError(f"only: {self.only!r} is no regular expression: {error}") from None
+        return self
 
 
 class Distillation(_Section):
@@ -115,6 +152,7 @@ class Trial(_Section):
     )
     epochs: int = Field(3, ge=1)
     batch_size: int = Field(32, ge=1, description="rows a step over all workers")
+    micro_batches: int = Field(1, ge=1, description="parts that a step's rows are run in")
     evaluations: int = Field(1, ge=1, description="evaluations (and checkpoints) an epoch")
     seed: int = Field(0, ge=0, lt=2**31)
 

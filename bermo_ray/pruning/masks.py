@@ -1,12 +1,20 @@
-"""Masks: a function first, a thin parametrization round it (methods §2).
+"""Masks: functions first, then the four methods on them (methods §2).
 
-A mask is a parametrization of one weight matrix, W ↦ M ⊙ W, with scores S of W's shape. To add a
-method: subclass :class:`Mask`, register it in ``METHODS``.
+A masked matrix is W' = M ⊙ W. A training step runs on W' as if it were the weight; from its
+gradient G, once a step, follow those of the weight and of the scores S:
+
+    ∂L/∂W = G ⊙ M,    ∂L/∂S = G ⊙ W  (movement, soft movement: straight-through)
+                      ∂L/∂S = G ⊙ W ⊙ dM/dS  (l0)
+
+To add a method: subclass :class:`Method` and name it in ``METHODS``.
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,6 +23,67 @@ LOW, HIGH, BETA = -0.1, 1.1, 2 / 3
 CLAMP = 1e-4  # u stays in [1e-4, 1 - 1e-4], so that its logit is finite
 # P(M > 0) = σ(S − β·ln(−l/r)): the shift of the L0 penalty.
 PENALTY_SHIFT = -BETA * math.log(-LOW / HIGH)
+LEAST = 0.005  # share of a matrix that soft movement never goes below, plus one weight
+
+
+@dataclass(eq=False)
+class Matrix:
+    """One weight matrix and what its mask is made of. ``name`` starts with the layer's number."""
+
+    name: str
+    weight: nn.Parameter
+    scores: nn.Parameter | None = None
+    cut: float = -math.inf  # hard masks keep what lies above it,
+    ties: torch.Tensor | None = None  # and of what equals it, these places
+    soft: torch.Tensor | None = None  # l0: s of the step under way
+
+    @property
+    def size(self) -> int:
+        return self.weight.numel()
+
+
+def top(values: Sequence[torch.Tensor], keep: int) -> tuple[float, list[torch.Tensor | None]]:
+    """The cut above which exactly ``keep`` of all values lie, in one ranking over all tensors.
+
+    Where values tie at the cut, the first of them in order make up the number: their places in the
+    flattened tensors come second. ``keep`` = 0 gives +inf, all of them −inf.
+    """
+    total, no_ties = sum(v.numel() for v in values), [None] * len(values)
+    if not 0 < keep < total:
+        return (math.inf if keep <= 0 else -math.inf), list(no_ties)
+    flat = torch.cat([v.detach().reshape(-1) for v in values])
+    rank = total - keep - 1  # of the largest value that goes, counted upwards
+    if flat.device.type == "cpu":
+        flat.numpy().partition(rank)  # several times faster than torch's kthvalue
+        cut, lowest_kept = float(flat[rank]), float(flat[rank + 1 :].min())
+    else:
+        cut, lowest_kept = (float(flat.kthvalue(rank + i).values) for i in (1, 2))
+    if lowest_kept > cut:
+        return cut, list(no_ties)
+    missing = keep - sum(int((v > cut).count_nonzero()) for v in values)
+    ties: list[torch.Tensor | None] = []
+    for value in values:
+        places = (value.detach().reshape(-1) == cut).nonzero().squeeze(1)[:missing]
+        missing -= len(places)
+        ties.append(places if len(places) else None)
+    return cut, ties
+
+
+def above(
+    x: torch.Tensor, values: torch.Tensor, matrix: Matrix, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``x`` where ``values`` are above the matrix's cut or among its ties, else 0.
+
+    One pass and no mask in memory: it is what torch's relu does backwards.
+    """
+    kept = None if matrix.ties is None else x.flatten()[matrix.ties]
+    if out is None:
+        out = torch.ops.aten.threshold_backward(x, values, matrix.cut)
+    else:
+        torch.ops.aten.threshold_backward(x, values, matrix.cut, grad_input=out)
+    if kept is not None:
+        out.view(-1)[matrix.ties] = kept
+    return out
 
 
 def hard_concrete(scores: torch.Tensor, uniform: torch.Tensor | None = None) -> torch.Tensor:
@@ -23,51 +92,186 @@ def hard_concrete(scores: torch.Tensor, uniform: torch.Tensor | None = None) -> 
     With ``uniform`` noise in (0, 1): training; without: the deterministic mask of evaluation.
     Eq. 3's log S is S here (S is already log α), and Eq. 6's 1/β is a slip.
     """
-    if uniform is None:
-        soft = scores.sigmoid()
-    else:
-        soft = ((torch.logit(uniform, eps=CLAMP) + scores) / BETA).sigmoid()
-    return (soft * (HIGH - LOW) + LOW).clamp(0, 1)
+    return _stretch(scores.sigmoid() if uniform is None else _concrete(scores, uniform.clone()))
 
 
-def open_probability(scores: torch.Tensor) -> torch.Tensor:
-    """P(M > 0) of the hard concrete mask: what the L0 penalty averages."""
-    return (scores + PENALTY_SHIFT).sigmoid()
+def _concrete(scores: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """s = σ((ln u − ln(1−u) + S)/β), in the noise's memory."""
+    torch.logit(uniform, eps=CLAMP, out=uniform)
+    return uniform.add_(scores).div_(BETA).sigmoid_()
 
 
-class Mask(nn.Module, ABC):
-    """Parametrization of one matrix: ``forward(W)`` is M ⊙ W."""
+def _stretch(soft: torch.Tensor) -> torch.Tensor:
+    """clamp(s(r − l) + l, 0, 1)."""
+    return (soft * (HIGH - LOW)).add_(LOW).clamp_(0, 1)
 
-    def __init__(self, weight: torch.Tensor, start: float) -> None:
-        super().__init__()
-        self.scores = nn.Parameter(torch.full_like(weight, start))
-        self.threshold = 1.0
+
+def uniform_like(x: torch.Tensor) -> torch.Tensor:
+    """Uniform noise in (0, 1) that torch's seed decides.
+
+    On CPUs torch draws one number at a time; numpy's 64 bits make four numbers (k + ½)/2¹⁶, in a
+    fifth of the time.
+    """
+    if x.device.type != "cpu":
+        return torch.rand_like(x)
+    random = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
+    words = random.integers(2**64 - 1, size=-(-x.numel() // 4), dtype=np.uint64, endpoint=True)
+    signed = torch.from_numpy(words.view(np.int16)[: x.numel()]).view(x.shape)
+    return (signed * 2.0**-16).add_(0.5 + 2.0**-17)
+
+
+class Method(ABC):
+    """How a matrix's mask comes about; without state of its own."""
+
+    start: float | None = 0.0  # where scores start; None: it has none
+    shift: float | None = None  # the penalty is the mean of σ(S + shift); None: it has none
+    ranked = False  # whether the threshold is a kept fraction, and scope may be global
+    noisy = False  # whether workers of a run have masks of their own
 
     @abstractmethod
-    def mask(self, training: bool) -> torch.Tensor:
-        """M, of W's shape, as training or as evaluation sees it."""
+    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
+        """Finds the cuts of the masks, of each matrix or of all ``together``, as scores are now."""
 
     @abstractmethod
-    def penalty(self) -> torch.Tensor:
-        """Mean over the matrix of what the loss is charged for."""
+    def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
+        """W', of the weight's shape, in new memory."""
 
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        """M ⊙ W."""
-        return self.mask(self.training) * weight
+    @abstractmethod
+    def chain(
+        self, matrix: Matrix, dense: torch.Tensor, grad: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """Turns G in ``grad`` into the weight's gradient; ``out`` becomes the scores'."""
 
-    def extra_repr(self) -> str:
-        return f"shape={tuple(self.scores.shape)}, threshold={self.threshold:g}"
+    @abstractmethod
+    def opened(self, matrix: Matrix) -> torch.Tensor:
+        """Where the mask of evaluation is above 0."""
+
+    def border(self, threshold: float) -> float:
+        """The score above which evaluation keeps a weight, where that is one number for all."""
+        raise NotImplementedError
 
 
-class L0(Mask):
+class _Hard(Method):
+    """Masks of 0 and 1: kept is what ranks above the cut."""
+
+    def values(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+        """What is ranked."""
+        assert matrix.scores is not None
+        return matrix.scores.detach()
+
+    def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
+        dense = matrix.weight.detach()
+        return above(dense, self.values(matrix, dense), matrix)
+
+    def chain(
+        self, matrix: Matrix, dense: torch.Tensor, grad: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        if matrix.scores is not None:
+            torch.mul(grad, dense, out=out)
+        above(grad, self.values(matrix, dense), matrix, out=grad)
+
+    def opened(self, matrix: Matrix) -> torch.Tensor:
+        values = self.values(matrix, matrix.weight.detach())
+        return above(torch.ones_like(values), values, matrix) > 0
+
+
+class Movement(_Hard):
+    """The ``int(v·n)`` largest scores (Sanh et al.)."""
+
+    ranked = True
+
+    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
+        for group in [matrices] if together else [[m] for m in matrices]:
+            keep = int(threshold * sum(m.size for m in group))
+            cut, ties = top([self.values(m, m.weight.detach()) for m in group], keep)
+            for matrix, places in zip(group, ties, strict=True):
+                matrix.cut, matrix.ties = cut, places
+
+
+class Magnitude(Movement):
+    """The ``int(v·n)`` largest weights by absolute value; no scores."""
+
+    start = None
+
+    def values(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+        return dense.abs()
+
+
+class SoftMovement(_Hard):
+    """σ(S) > τ, but never fewer than ``int(0.005·n) + 1`` weights of a matrix."""
+
+    shift = 0.0
+
+    def border(self, threshold: float) -> float:
+        return math.log(threshold / (1 - threshold)) if threshold > 0 else -math.inf
+
+    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
+        cut = self.border(threshold)
+        for matrix in matrices:
+            scores = self.values(matrix, matrix.weight)
+            least = int(LEAST * matrix.size) + 1
+            matrix.cut, matrix.ties = cut, None
+            if int((scores > cut).count_nonzero()) < least:
+                matrix.cut, (matrix.ties,) = top([scores], least)
+
+
+class L0(Method):
     """Louizos et al.'s hard concrete gates, differentiated as they stand."""
 
-    def mask(self, training: bool) -> torch.Tensor:
-        noise = torch.rand_like(self.scores) if training else None
-        return hard_concrete(self.scores, noise)
+    start = 2.197
+    shift = PENALTY_SHIFT
+    noisy = True
 
-    def penalty(self) -> torch.Tensor:
-        return open_probability(self.scores).mean()
+    def border(self, threshold: float) -> float:
+        return math.log(-LOW / HIGH)  # σ(S)(r − l) + l = 0
+
+    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
+        """The scores alone decide."""
+
+    def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
+        assert matrix.scores is not None
+        scores = matrix.scores.detach()
+        soft = _concrete(scores, uniform_like(scores)) if training else scores.sigmoid()
+        matrix.soft = soft if training else None
+        return _stretch(soft).mul_(matrix.weight.detach())
+
+    def chain(
+        self, matrix: Matrix, dense: torch.Tensor, grad: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        # dM/dS = (r−l)/β · s(1−s) where M is not clamped, else 0 (Eq. 5 with 0 ≤ Z ≤ 1).
+        soft = matrix.soft
+        assert soft is not None
+        raw = (soft * (HIGH - LOW)).add_(LOW)
+        torch.mul(grad, dense, out=out).mul_((HIGH - LOW) / BETA)
+        torch.ops.aten.hardtanh_backward(out, raw, 0.0, 1.0, grad_input=out)
+        torch.ops.aten.sigmoid_backward(out, soft, grad_input=out)
+        grad.mul_(raw.clamp_(0, 1))
+        matrix.soft = None
+
+    def opened(self, matrix: Matrix) -> torch.Tensor:
+        assert matrix.scores is not None
+        return hard_concrete(matrix.scores.detach()) > 0
 
 
-METHODS: dict[str, type[Mask]] = {"l0": L0}
+METHODS: dict[str, Method] = {
+    "magnitude": Magnitude(),
+    "movement": Movement(),
+    "soft_movement": SoftMovement(),
+    "l0": L0(),
+}
+
+
+def penalty(matrix: Matrix, shift: float) -> torch.Tensor:
+    """Mean of σ(S + shift): ``l1`` with shift 0, ``l0``'s P(M > 0) with :data:`PENALTY_SHIFT`."""
+    assert matrix.scores is not None
+    return (matrix.scores + shift).sigmoid().mean()
+
+
+def add_penalty_gradient(matrix: Matrix, shift: float, weight: float) -> None:
+    """Adds weight·Σσ'(S + shift) to the scores' gradient: σ' = σ(1 − σ)."""
+    assert matrix.scores is not None
+    assert matrix.scores.grad is not None
+    scores = matrix.scores.detach()
+    p = (scores + shift).sigmoid_() if shift else scores.sigmoid()
+    slope = torch.ops.aten.sigmoid_backward(p.new_tensor(weight).expand_as(p), p, grad_input=p)
+    matrix.scores.grad.add_(slope)

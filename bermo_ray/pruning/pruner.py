@@ -1,18 +1,23 @@
-"""A pruner's life: attach → step (with its penalty) → fold. Calls out of order are refused."""
+"""A pruner's life: attach → step, step, … → fold. Calls out of order are refused."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.nn.utils import parametrize
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError, unknown
-from bermo_ray.pruning.masks import METHODS, Mask
+from bermo_ray.pruning.masks import METHODS, Matrix, add_penalty_gradient, penalty, top
 from bermo_ray.pruning.schedule import Schedule
+
+
+WIDEST = 0.2  # a wider gap between density and target drives the multipliers no harder
+SECOND = 20.0  # how much faster λ₂ climbs than λ₁: gaps are small, their squares smaller
 
 
 @dataclass(frozen=True)
@@ -36,84 +41,250 @@ class Count:
         return self.kept / self.prunable if self.prunable else 1.0
 
 
-def prunable(layers: nn.ModuleList) -> list[tuple[nn.Module, str]]:
-    """(module, parameter name) of every weight matrix in the layers, each once.
+class Kept(NamedTuple):
+    """How much of one matrix is left; ``name`` starts with the layer's number."""
+
+    name: str
+    kept: int
+    size: int
+
+
+def prunable(layers: nn.ModuleList, only: str | None = None) -> dict[str, nn.Parameter]:
+    """Every weight matrix in the layers by name (``0.attention.self.query.weight``), each once.
 
     By parameter, not by ``nn.Linear``: XLNet's matrices are bare parameters; ALBERT's layers
     share theirs. Biases and norms have one dimension; XLNet's biases and segment embeddings have
-    more, and are told by their names.
+    more, and are told by their names. ``only``: a regular expression that names must match
+    somewhere.
+
+    Raises:
+        UserError: nothing is left to mask.
     """
-    found, seen = [], set()
-    for module in layers.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            is_matrix = parameter.ndim >= 2 and not name.endswith(("bias", "embed"))
-            if is_matrix and id(parameter) not in seen:
-                seen.add(id(parameter))
-                found.append((module, name))
-    return found
+    found = {
+        name: parameter
+        for name, parameter in layers.named_parameters()
+        if parameter.ndim >= 2 and not name.endswith(("bias", "embed"))
+    }
+    if not found:
+        raise UserError("pruning: the layers hold no weight matrix to mask")
+    chosen = {n: p for n, p in found.items() if only is None or re.search(only, n)}
+    if not chosen:
+        raise UserError(
+            f"pruning.only: {only!r} matches none of {len(found)} matrices; "
+            f"one is called {next(iter(found))!r}"
+        )
+    return chosen
 
 
 class Pruner:
-    """Masks on every weight matrix of the encoder's layers."""
+    """Masks on the weight matrices of the encoder's layers.
 
-    def __init__(self, settings: spec.Pruning) -> None:
+    A matrix's masked form stands in the model only within :meth:`step` and :meth:`frozen`; outside
+    of them the model holds its dense weights, and the scores are here.
+    """
+
+    def __init__(self, settings: spec.Pruning, schedule: Schedule) -> None:
         if settings.method not in METHODS:
             raise UserError(unknown("pruning.method", settings.method, METHODS))
-        self.settings = settings
+        self.settings, self.schedule = settings, schedule
+        self.method = METHODS[settings.method]
         self.state: Literal["new", "attached", "folded"] = "new"
-        self.masks: list[Mask] = []
-        self._places: list[tuple[nn.Module, str]] = []
+        self.matrices: list[Matrix] = []
+        self.now = 1  # step of the schedule
+        self.learned = torch.zeros(2)  # λ₁ and λ₂ where a density is asked for
+        self._inside = False  # masked forms are in the model
+
+    def __repr__(self) -> str:
+        threshold = self.schedule.threshold(self.now)
+        return f"Pruner({self.settings.method}, {len(self.matrices)} matrices, {threshold=:g})"
 
     def attach(self, layers: nn.ModuleList) -> None:
-        """Puts a mask on every matrix; their scores become parameters of the model."""
+        """Takes up every matrix and makes its scores."""
         self._need("new", "attach")
-        self._places = prunable(layers)
-        if not self._places:
-            raise UserError("pruning: the layers hold no weight matrix to mask")
-        for module, name in self._places:
-            mask = METHODS[self.settings.method](getattr(module, name), self.settings.mask_start)
-            parametrize.register_parametrization(module, name, mask)
-            self.masks.append(mask)
+        start = self.method.start
+        if self.settings.method == "l0":
+            start = self.settings.mask_start
+        for name, weight in prunable(layers, self.settings.only).items():
+            scores = None if start is None else nn.Parameter(torch.full_like(weight, start))
+            self.matrices.append(Matrix(name, weight, scores))
         self.state = "attached"
 
-    def step(self, schedule: Schedule, step: int) -> float:
-        """Sets the masks to step t of the schedule; gives λ(t)."""
+    def scores(self) -> list[nn.Parameter]:
+        """All scores, of the methods that have them."""
+        return [m.scores for m in self.matrices if m.scores is not None]
+
+    @property
+    def noisy(self) -> list[nn.Parameter]:
+        """Weights whose gradients a data-parallel wrapper must leave alone: under L0 each worker's
+        mask is its own, so the chain rule comes before the average (:meth:`step` does both)."""
+        return [m.weight for m in self.matrices] if self.method.noisy else []
+
+    @property
+    def multiplier(self) -> float:
+        """λ now: of the schedule or, where a density is asked for, as learned so far."""
+        if self.settings.target is not None:
+            return self._learned(self._gap())
+        return self.schedule.multiplier(self.now) if self.method.shift is not None else 0.0
+
+    def _learned(self, gap: float) -> float:
+        """Derivative of λ₁·gap + λ₂·gap² (augmented Lagrangian) by the density."""
+        first, second = self.learned.tolist()
+        return float(first + 2 * second * gap)
+
+    @contextmanager
+    def step(self, t: int) -> Iterator[None]:
+        """One optimiser step: forward and backward belong inside, the optimiser behind it.
+
+        Within, the model runs on masked weights, made once however many micro-batches there are.
+        At its end the dense weights are back, with their gradients and the scores', penalty
+        included. A step that raises leaves the weights as they were.
+        """
         self._need("attached", "step")
-        for mask in self.masks:
-            mask.threshold = schedule.threshold(step)
-        return schedule.multiplier(step)
+        self.now = t
+        with self._masked(training=True) as dense:
+            yield
+            forms = [m.weight.data for m in self.matrices]  # their memory becomes the scores' grads
+        with torch.no_grad():
+            self._chain(dense, forms)
+
+    def _chain(self, dense: list[torch.Tensor], forms: list[torch.Tensor]) -> None:
+        for matrix, weight, out in zip(self.matrices, dense, forms, strict=True):
+            grad = matrix.weight.grad
+            if grad is None:  # no forward came by (layers that a model has but does not use)
+                continue
+            self.method.chain(matrix, weight, grad, out)
+            if matrix.scores is not None:
+                matrix.scores.grad = out
+        if self.method.noisy and dist.is_initialized():
+            self._average()
+        if self.method.shift is None:
+            return
+        if self.settings.target is None:
+            factor = self.multiplier
+        else:  # ascent on both multipliers (methods §2, Target mode)
+            gap = self._gap()
+            rate = self.settings.multiplier_rate / self.schedule.total
+            self.learned += rate * torch.tensor([gap, SECOND * gap**2])
+            factor = self._learned(gap)
+        for matrix, share in zip(self.matrices, self._weights(), strict=True):
+            if factor and matrix.scores is not None and matrix.scores.grad is not None:
+                add_penalty_gradient(matrix, self.method.shift, factor * share / matrix.size)
+
+    def settle(self, furthest: float) -> None:
+        """Behind an optimiser step at the flat end: moves all scores alike, by no more than
+        ``furthest``, towards the density asked for.
+
+        The multipliers bring the density near its target; how near depends on how long the run is.
+        A common shift is the smallest change of the scores that closes what gap is left, and it
+        keeps their order.
+        """
+        self._need("attached", "settle")
+        if self.settings.target is None or not self.schedule.flat(self.now):
+            return
+        scores = [s.detach() for s in self.scores()]
+        keep = round(self.schedule.density(self.now) * sum(s.numel() for s in scores))
+        lowest, _ = top(scores, keep)
+        shift = self.method.border(self.schedule.threshold(self.now)) - lowest
+        for score in scores:
+            score.add_(max(-furthest, min(furthest, shift)))
+
+    def _average(self) -> None:
+        tensors = [m.weight for m in self.matrices] + self.scores()
+        grads = [t.grad for t in tensors if t.grad is not None]
+        waits = [dist.all_reduce(g, async_op=True) for g in grads]
+        for wait, grad in zip(waits, grads, strict=True):
+            wait.wait()
+            grad.div_(dist.get_world_size())
+
+    def _weights(self) -> list[float]:
+        """What each matrix counts in the penalty: alike, as in the reference (a score in a small
+        matrix is pushed harder), or by its size, which makes it the expected density."""
+        if self.settings.penalty == "matrix" and self.settings.target is None:
+            return [1 / len(self.matrices)] * len(self.matrices)
+        total = sum(m.size for m in self.matrices)
+        return [m.size / total for m in self.matrices]
 
     def penalty(self) -> torch.Tensor:
-        """R: the mean over matrices, unweighted as in the reference (a score in a small matrix is
-        pushed harder), or weighted by size, which is the expected density."""
+        """R: the weighted mean over matrices of mean σ(S + shift); 0 for methods without one."""
         self._need("attached", "penalty")
-        values = torch.stack([mask.penalty() for mask in self.masks])
-        if self.settings.penalty == "matrix":
-            return values.mean()
-        sizes = values.new_tensor([mask.scores.numel() for mask in self.masks])
-        return (values * sizes).sum() / sizes.sum()
+        if self.method.shift is None:
+            return torch.zeros(())
+        values = [penalty(m, self.method.shift) for m in self.matrices]
+        return torch.stack([w * v for w, v in zip(self._weights(), values, strict=True)]).sum()
 
-    def matrices(self) -> list[tuple[Mask, torch.Tensor]]:
-        """Each mask with the unmasked weight it is on."""
-        self._need("attached", "matrices")
-        modules: list[tuple[Any, str]] = list(self._places)
-        originals = [module.parametrizations[name].original for module, name in modules]
-        return list(zip(self.masks, originals, strict=True))
+    def _gap(self) -> float:
+        """By what share the density, as an evaluation would count it, is off what is asked by now.
+
+        Scores take a while from their start to the border. Counted in full, the gap of that while
+        would drive the multipliers far beyond what the constraint needs.
+        """
+        kept = sum(int(self.method.opened(m).count_nonzero()) for m in self.matrices)
+        density, asked = kept / sum(m.size for m in self.matrices), self.schedule.density(self.now)
+        return max(-WIDEST, min(WIDEST, (density - asked) / max(density, asked)))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Within: no gradients, and each masked matrix is computed once, however often used."""
+        """Within: no gradients, and the model holds its masked weights, folded once."""
         self._need("attached", "frozen")
-        with torch.no_grad(), parametrize.cached():
+        if self._inside:
             yield
+            return
+        with torch.no_grad(), self._masked(training=False):
+            yield
+
+    @contextmanager
+    def _masked(self, training: bool) -> Iterator[list[torch.Tensor]]:
+        """The model on masked weights; gives the dense ones, and puts them back at the end."""
+        dense = [m.weight.data for m in self.matrices]
+        with torch.no_grad():
+            self._update()
+            forms = [self.method.masked(m, training) for m in self.matrices]
+        self._put(forms)
+        self._inside = True
+        try:
+            yield dense
+        finally:
+            self._inside = False
+            self._put(dense)
+
+    def _update(self) -> None:
+        together = self.settings.scope == "global"
+        self.method.update(self.matrices, self.schedule.threshold(self.now), together)
+
+    def _put(self, weights: list[torch.Tensor]) -> None:
+        for matrix, weight in zip(self.matrices, weights, strict=True):
+            matrix.weight.data = weight
+
+    def kept(self) -> list[Kept]:
+        """What is left of each matrix, by the mask of evaluation at the threshold of now."""
+        self._need("attached", "kept")
+        if not self._inside:
+            self._update()
+        return [
+            Kept(m.name, int(self.method.opened(m).count_nonzero()), m.size) for m in self.matrices
+        ]
 
     def fold(self) -> None:
         """W becomes M ⊙ W for good (L0's soft values included); the scores are gone."""
         self._need("attached", "fold")
-        for (module, name), mask in zip(self._places, self.masks, strict=True):
-            mask.eval()
-            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
-        self.masks, self.state = [], "folded"
+        with torch.no_grad():
+            self._update()
+            self._put([self.method.masked(m, training=False) for m in self.matrices])
+        self.matrices, self.state = [], "folded"
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Scores by the matrices' names, and the learned multipliers."""
+        found = {m.name: m.scores.detach() for m in self.matrices if m.scores is not None}
+        return {**found, "multipliers": self.learned}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """The inverse of :meth:`state_dict`, in place."""
+        self._need("attached", "load_state_dict")
+        mine = self.state_dict()
+        if mine.keys() != state.keys():
+            raise RuntimeError("pruner: the saved scores are not those of these matrices")
+        for name, tensor in mine.items():
+            tensor.copy_(state[name])
 
     def _need(self, state: str, call: str) -> None:
         if self.state != state:
@@ -124,19 +295,21 @@ class Pruner:
 def count(model: nn.Module, layers: nn.ModuleList, pruner: Pruner | None = None) -> Count:
     """What remains of the model, read off the evaluation masks; without masks, off the weights."""
     if pruner is not None and pruner.state == "attached":
-        matrices = [(mask.mask(training=False), weight) for mask, weight in pruner.matrices()]
-        scores = {id(mask.scores) for mask in pruner.masks}
+        with pruner.frozen():
+            kept = pruner.kept()
+            nonzero = _nonzero(model)
     else:
-        weights = [getattr(module, name) for module, name in prunable(layers)]
-        matrices, scores = [((weight != 0).float(), weight) for weight in weights], set()
-    masked = {id(weight) for _, weight in matrices}
-    everything = [p for p in model.parameters() if id(p) not in scores]
-    plain = [p for p in everything if id(p) not in masked]
+        weights = prunable(layers)
+        kept = [Kept(n, int(w.count_nonzero()), w.numel()) for n, w in weights.items()]
+        nonzero = _nonzero(model)
     return Count(
-        kept=sum(int((mask > 0).sum()) for mask, _ in matrices),
-        prunable=sum(weight.numel() for _, weight in matrices),
-        encoder=sum(p.numel() for p in layers.parameters() if id(p) not in scores),
-        nonzero=sum(int((mask * weight != 0).sum()) for mask, weight in matrices)
-        + sum(int((p != 0).sum()) for p in plain),
-        total=sum(p.numel() for p in everything),
+        kept=sum(k.kept for k in kept),
+        prunable=sum(k.size for k in kept),
+        encoder=sum(p.numel() for p in layers.parameters()),
+        nonzero=nonzero,
+        total=sum(p.numel() for p in model.parameters()),
     )
+
+
+def _nonzero(model: Any) -> int:
+    return sum(int(p.count_nonzero()) for p in model.parameters())

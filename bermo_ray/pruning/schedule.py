@@ -20,6 +20,7 @@ class Schedule:
     flat_start: int
     flat_end: int
     final_lambda: float
+    target: float | None = None
 
     @classmethod
     def of(cls, pruning: spec.Pruning, total: int, warmup: int) -> "Schedule":
@@ -32,6 +33,7 @@ class Schedule:
             pruning.initial_warmup,
             pruning.final_warmup,
             pruning.final_lambda,
+            pruning.target,
         )
 
     def problem(self) -> str | None:
@@ -47,14 +49,25 @@ class Schedule:
 
     def threshold(self, step: int) -> float:
         """θ(t): flat, then θ_f + (θ_i − θ_f)c³ with c falling from 1 to 0, then flat."""
+        return self._cubic(step, self.initial, self.final)
+
+    def density(self, step: int) -> float:
+        """The density asked for by step t: from 1 to the target, along the same curve."""
+        return self._cubic(step, 1.0, 1.0 if self.target is None else self.target)
+
+    def _cubic(self, step: int, initial: float, final: float) -> float:
         begin = self.flat_start * self.warmup
         end = self.total - self.flat_end * self.warmup
         if step <= begin:
-            return self.initial
+            return initial
         if step > end:
-            return self.final
+            return final
         c = 1 - (step - begin) / (end - begin)
-        return self.final + (self.initial - self.final) * c**3
+        return final + (initial - final) * c**3
+
+    def flat(self, step: int) -> bool:
+        """Whether step t lies in the flat end."""
+        return step > self.total - self.flat_end * self.warmup
 
     def multiplier(self, step: int) -> float:
         """λ(t) = final_lambda · θ(t)/θ_f; constant for L0, whose θ_i = θ_f."""

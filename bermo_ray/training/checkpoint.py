@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-WEIGHTS, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.pt", "progress.json"
+from bermo_ray.pruning.pruner import Pruner
+
+WEIGHTS, SCORES, OPTIMIZER = "model.safetensors", "scores.safetensors", "optimizer.pt"
+PROGRESS = "progress.json"
 
 
 @dataclass
@@ -29,6 +32,7 @@ def save(
     folder: Path,
     trial_json: str,
     model: nn.Module,
+    pruner: Pruner | None,
     optimizer: torch.optim.Optimizer,
     rates: LambdaLR,
     progress: Progress,
@@ -36,6 +40,8 @@ def save(
 ) -> None:
     """Writes a checkpoint into an empty folder; a final one leaves out the optimiser's state."""
     save_model(model, str(folder / WEIGHTS))
+    if pruner is not None:
+        save_file(pruner.state_dict(), folder / SCORES)
     if not final:
         state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
         torch.save(state, folder / OPTIMIZER)
@@ -49,9 +55,22 @@ def progress(folder: Path) -> Progress:
     return Progress(content["step"], content["history"])
 
 
-def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rates: LambdaLR) -> None:
-    """Puts model, optimiser and rates back as they were."""
+def load_weights(folder: Path, model: nn.Module, pruner: Pruner | None) -> None:
+    """Puts weights, and scores if there are any, back as they were."""
     load_model(model, str(folder / WEIGHTS))
+    if pruner is not None:
+        pruner.load_state_dict(load_file(folder / SCORES))
+
+
+def load(
+    folder: Path,
+    model: nn.Module,
+    pruner: Pruner | None,
+    optimizer: torch.optim.Optimizer,
+    rates: LambdaLR,
+) -> None:
+    """Puts model, scores, optimiser and rates back as they were."""
+    load_weights(folder, model, pruner)
     state = torch.load(folder / OPTIMIZER, weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     rates.load_state_dict(state["rates"])

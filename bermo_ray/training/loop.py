@@ -26,9 +26,10 @@ from bermo_ray.training import checkpoint, features, optimizer
 from bermo_ray.training.checkpoint import Progress
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.evaluate import evaluate
-from bermo_ray.trial import Trial
+from bermo_ray.trial import Pruning, Trial
 
 Report = dict[str, Any]
+TOLERANCE = 0.005  # a learned multiplier that lands nearer than this has met its target
 CHECK_EVERY = 25  # steps between looks at the gradient norm, which costs a wait on a GPU
 
 
@@ -80,7 +81,6 @@ class Run:
     built: assembly.Assembled
     forward: nn.Module  # the model, or its replay from cached features
     pruner: Pruner | None
-    schedule: Schedule | None
     teacher: Teacher | None
     adam: torch.optim.AdamW
     rates: LambdaLR
@@ -119,9 +119,9 @@ def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
     per_epoch = steps_per_epoch(len(data["train"]), trial.batch_size, world_size)
     total = trial.epochs * per_epoch
     warmup = trial.warmup_steps(total)
-    pruner = schedule = None
+    pruner = None
     if trial.pruning:
-        pruner, schedule = Pruner(trial.pruning), Schedule.of(trial.pruning, total, warmup)
+        pruner = Pruner(trial.pruning, Schedule.of(trial.pruning, total, warmup))
         pruner.attach(built.stack.modules)
         if trial.pruning.freeze_embeddings:
             backbone.embeddings(built.model).requires_grad_(False)
@@ -133,7 +133,7 @@ def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
         if (layers := built.fusion.needs()) is not None:
             forward = features.Replay(built, layers)
     return Run(
-        trial, task, data, built, forward, pruner, schedule, teacher, adam, rates,
+        trial, task, data, built, forward, pruner, teacher, adam, rates,
         per_epoch, total, device,
     )  # fmt: skip
 
@@ -153,11 +153,10 @@ def train(trial: Trial, reporter: Reporter) -> Report:
     run = prepare(trial, world, reporter.device)
     model = run.built.model
     if folder:
-        checkpoint.load(folder, model, run.adam, run.rates)
+        checkpoint.load(folder, model, run.pruner, run.adam, run.rates)
         resumed = {"history": done.history, "resumed_at": done.step}
         reporter.report(done.history[-1] | resumed, None)
-    # A static graph lets parameters go unused (XLNet has some) without a search at every step.
-    parallel = DistributedDataParallel(run.forward, static_graph=True) if world > 1 else run.forward
+    parallel = _parallel(run) if world > 1 else run.forward
     trainable = [p for group in run.adam.param_groups for p in group["params"]]
     order: list[np.ndarray] = []
     borders, losses = run.borders, Mean(run.device)
@@ -172,28 +171,27 @@ def train(trial: Trial, reporter: Reporter) -> Report:
                 run.built.stack.base.eval()
         run.built.fusion.progress = step / run.total
         everyone = order[place]
-        loss = _loss(run, parallel, everyone[rank::world])
-        # DDP averages over workers; weighting by rows makes that the mean over the batch's rows.
-        objective = loss * (len(everyone[rank::world]) * world / len(everyone))
-        if run.pruner and run.schedule:
-            objective = objective + run.pruner.step(run.schedule, step) * run.pruner.penalty()
-        objective.backward()
+        with run.pruner.step(step) if run.pruner else nullcontext():
+            loss = _backward(run, parallel, everyone[rank::world], world / len(everyone))
         norm = nn.utils.clip_grad_norm_(trainable, trial.optimizer.clip)
         run.adam.step()
+        if run.pruner:
+            run.pruner.settle(trial.optimizer.mask_rate)
         run.rates.step()
         run.adam.zero_grad(set_to_none=True)
-        losses.add(loss.detach(), len(everyone))
+        losses.add(loss, len(everyone))
 
         # Gradients are the same on all workers after DDP, so all of them break off together.
         broken = (step % CHECK_EVERY == 0 or step in borders) and not bool(torch.isfinite(norm))
         if broken or step in borders:
             now = losses.report() | _measure(run, step, broken or step == run.total)
-            now |= _verdict(now, broken) if now["final"] else {}
+            now |= _verdict(now, broken, trial.pruning) if now["final"] else {}
             done = Progress(step, [*done.history, _finite(now)])
             save = partial(
                 checkpoint.save,
                 trial_json=trial.to_json(),
                 model=model,
+                pruner=run.pruner,
                 optimizer=run.adam,
                 rates=run.rates,
                 progress=done,
@@ -225,6 +223,36 @@ class Mean:
         return {"train_loss": loss, "rows_per_second": self.rows / seconds}
 
 
+def _parallel(run: Run) -> nn.Module:
+    """The model under DDP; what the pruner averages itself is left alone.
+
+    Some parameters may go unused (XLNet has such). A static graph knows without a search at every
+    step, but can't skip the exchange between micro-batches."""
+    own = {id(p) for p in run.pruner.noisy} if run.pruner else set()
+    names = [name for name, p in run.forward.named_parameters() if id(p) in own]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(run.forward, names)
+    static = run.trial.micro_batches == 1
+    return DistributedDataParallel(
+        run.forward, static_graph=static, find_unused_parameters=not static
+    )
+
+
+def _backward(run: Run, model: nn.Module, rows: np.ndarray, share: float) -> torch.Tensor:
+    """Gradients of this worker's rows, in as many parts as asked for; gives their mean loss.
+
+    Workers' gradients are averaged; ``share`` (workers / rows of all) makes that the mean over rows.
+    """
+    total = torch.zeros((), device=run.device)
+    parts = np.array_split(rows, min(run.trial.micro_batches, len(rows)))
+    for i, part in enumerate(parts):
+        waits = i < len(parts) - 1 and isinstance(model, DistributedDataParallel)
+        with model.no_sync() if waits else nullcontext():  # one exchange a step
+            loss = _loss(run, model, part)
+            (loss * (len(part) * share)).backward()
+        total += loss.detach() * (len(part) / len(rows))
+    return total
+
+
 def _loss(run: Run, model: nn.Module, rows: np.ndarray) -> torch.Tensor:
     """The task's loss on these rows, or its mix with the teacher's."""
     data = run.data["train"]
@@ -243,13 +271,15 @@ def _measure(run: Run, step: int, final: bool) -> Report:
     with run.pruner.frozen() if run.pruner else nullcontext():
         size = 4 * run.trial.batch_size  # no gradients to keep, so larger batches fit
         found = evaluate(run.forward, run.data["dev"], size, run.device)
-    if run.pruner or run.left is None:  # without masks nothing is lost on the way
-        run.left = count(run.built.model, run.built.stack.modules, run.pruner)
+        if run.pruner or run.left is None:  # without masks nothing is lost on the way
+            run.left = count(run.built.model, run.built.stack.modules, run.pruner)
+        matrices = run.pruner.kept() if run.pruner and final else []
     left = run.left
-    return run.built.fusion.numbers() | {
+    more = {"matrices": [list(kept) for kept in matrices]} if matrices else {}
+    return run.built.fusion.numbers() | more | {
         "step": step,
         "epoch": step / run.per_epoch,
-        "lambda": run.schedule.multiplier(step) if run.schedule else 0.0,
+        "lambda": run.pruner.multiplier if run.pruner else 0.0,
         "metric": found.metric,
         "loss": found.loss,
         "trivial": found.trivial,
@@ -263,12 +293,16 @@ def _measure(run: Run, step: int, final: bool) -> Report:
     }
 
 
-def _verdict(now: Report, broken: bool) -> Report:
+def _verdict(now: Report, broken: bool, pruning: Pruning | None) -> Report:
     if broken or not math.isfinite(now["loss"]):
         return {"status": "diverged", "reason": f"non-finite loss at step {now['step']}"}
     if not now["metric"] > now["trivial"]:  # NaN too
         reason = f"metric {now['metric']:.4f} is no better than a constant answer"
         return {"status": "diverged", "reason": reason}
+    target = pruning.target if pruning else None
+    if target is not None and abs(now["density"] - target) > TOLERANCE:
+        reason = f"density {now['density']:.4f} missed its target {target:g}"
+        return {"status": "completed", "reason": reason}
     return {"status": "completed"}
 
 

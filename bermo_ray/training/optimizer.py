@@ -17,7 +17,7 @@ def build(
 
     Torch's default decay of 0.01 would pull scores to 0, so every group states its own.
     """
-    fast = list(assembled.fusion.scalars()) + [m.scores for m in (pruner.masks if pruner else [])]
+    fast = list(assembled.fusion.scalars()) + (pruner.scores() if pruner else [])
     fast_ids = {id(p) for p in fast}
     slow = [p for p in assembled.model.parameters() if p.requires_grad and id(p) not in fast_ids]
     groups: list[dict[str, Any]] = [

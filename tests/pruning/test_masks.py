@@ -1,61 +1,217 @@
 import math
 
+import pytest
 import torch
+from torch import nn
 
-from bermo_ray.pruning.masks import L0, PENALTY_SHIFT, hard_concrete, open_probability
+from bermo_ray.pruning.masks import (
+    METHODS,
+    PENALTY_SHIFT,
+    Matrix,
+    above,
+    hard_concrete,
+    penalty,
+    top,
+    uniform_like,
+)
 
 
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def test_evaluation_mask_by_hand() -> None:
-    # σ(S)·1.2 − 0.1, clamped: S=0 gives 0.5; it is 0 from σ(S) ≤ 1/12, S ≤ −ln 11, on.
-    scores = torch.tensor([0.0, 2.197, -math.log(11.0) - 1e-3, 5.0, -0.5])
-    expected = [0.5, 0.9 * 1.2 - 0.1, 0.0, 1.0, sigmoid(-0.5) * 1.2 - 0.1]
-    assert torch.allclose(hard_concrete(scores), torch.tensor(expected), atol=1e-4)
-    assert hard_concrete(scores)[2] == 0
+def matrix(weight: torch.Tensor, scores: torch.Tensor | None = None) -> Matrix:
+    return Matrix("0.w", nn.Parameter(weight), None if scores is None else nn.Parameter(scores))
 
 
-def test_training_mask_by_hand() -> None:
-    # u = 0.25: ln u − ln(1−u) = −ln 3; β = 2/3.
-    expected = sigmoid((-math.log(3) + 0.4) * 1.5) * 1.2 - 0.1
-    found = hard_concrete(torch.tensor(0.4), torch.tensor(0.25))
-    assert math.isclose(found.item(), expected, abs_tol=1e-6)
+def gradients(found: Matrix, method: str, grad: torch.Tensor) -> torch.Tensor:
+    """The scores' gradient from G; the weight's is left in ``grad``."""
+    out = torch.empty_like(grad)
+    METHODS[method].chain(found, found.weight.detach(), grad, out)
+    return out
 
 
-def test_noise_is_clamped_so_that_nothing_is_infinite() -> None:
-    scores = torch.zeros(2, requires_grad=True)
-    mask = hard_concrete(scores, torch.tensor([0.0, 1.0]))
-    assert mask.tolist() == [0.0, 1.0]
-    mask.sum().backward()
-    assert scores.grad is not None
-    assert torch.isfinite(scores.grad).all()
-    u = torch.tensor(1e-4)
-    assert torch.equal(hard_concrete(scores, torch.zeros(2)), hard_concrete(scores, u.expand(2)))
+WEIGHT = torch.tensor([[0.5, -2.0, 0.1], [1.5, -0.3, 0.7]])
+SCORES = torch.tensor([[3.0, -1.0, 0.5], [0.2, 2.0, -4.0]])
+G = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
 
-def test_gradient_by_hand() -> None:
-    # d M/d S = (r−l)/β · s(1−s) inside (0, 1), 0 where clamped (Eq. 5 with 0 ≤ Z ≤ 1).
-    scores = torch.tensor([0.4, 30.0], requires_grad=True)
-    hard_concrete(scores, torch.tensor([0.25, 0.25])).sum().backward()
-    s = sigmoid((-math.log(3) + 0.4) * 1.5)
-    assert scores.grad is not None
-    assert torch.allclose(scores.grad, torch.tensor([1.2 * 1.5 * s * (1 - s), 0.0]), atol=1e-6)
+class TestTop:
+    def test_exactly_as_many_as_asked_lie_above_the_cut(self) -> None:
+        torch.manual_seed(0)
+        values = torch.randn(40, 25)
+        for keep in (1, 7, 100, 999):
+            cut, (ties,) = top([values], keep)
+            assert ties is None
+            assert int((values > cut).sum()) == keep
+
+    def test_ties_are_broken_by_order(self) -> None:
+        cut, (first, second) = top([torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 2.0])], 4)
+        assert cut == 0.0
+        assert first is not None
+        assert (first.tolist(), second) == ([1, 2], None)  # the first two zeros of three
+
+    def test_all_and_none(self) -> None:
+        assert top([torch.zeros(3)], 3) == (-math.inf, [None])
+        assert top([torch.zeros(3)], 0) == (math.inf, [None])
+
+    def test_kept_by_cut_and_ties(self) -> None:
+        found = matrix(torch.ones(4))
+        found.cut, found.ties = 0.0, torch.tensor([2])
+        kept = above(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([5.0, 0, 0, -1]), found)
+        assert kept.tolist() == [1.0, 0.0, 3.0, 0.0]
 
 
-def test_penalty_is_the_probability_that_the_mask_is_open() -> None:
-    assert math.isclose(PENALTY_SHIFT, -2 / 3 * math.log(0.1 / 1.1))
-    scores = torch.tensor([-2.0, 0.0, 1.0])
-    torch.manual_seed(0)
-    draws = hard_concrete(scores.expand(200_000, 3), torch.rand(200_000, 3)) > 0
-    assert torch.allclose(draws.float().mean(0), open_probability(scores), atol=4e-3)
+class TestMagnitude:
+    def test_mask_and_gradient_by_hand(self) -> None:
+        found, method = matrix(WEIGHT.clone()), METHODS["magnitude"]
+        method.update([found], 0.5, together=False)  # int(0.5 · 6) = 3: −2, 1.5, 0.7
+        assert method.masked(found, True).tolist() == [[0, -2.0, 0], [1.5, 0, pytest.approx(0.7)]]
+        grad = G.clone()
+        gradients(found, "magnitude", grad)
+        assert grad.tolist() == [[0, 2, 0], [4, 0, 6]]
+
+    def test_kept_is_rounded_down(self) -> None:
+        found, method = matrix(WEIGHT.clone()), METHODS["magnitude"]
+        method.update([found], 0.49, together=False)  # int(2.94) = 2
+        assert int(method.opened(found).sum()) == 2
 
 
-def test_the_mask_is_random_in_training_only_and_multiplies_the_weight() -> None:
-    torch.manual_seed(0)
-    weight = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
-    mask = L0(weight, 2.197)
-    assert torch.allclose(mask.eval()(weight), 0.98 * weight, atol=1e-4)
-    assert not torch.equal(mask.train()(weight), mask(weight))
-    assert math.isclose(mask.penalty().item(), sigmoid(2.197 + PENALTY_SHIFT), abs_tol=1e-6)
+class TestMovement:
+    def test_mask_and_straight_through_gradient_by_hand(self) -> None:
+        found, method = matrix(WEIGHT.clone(), SCORES.clone()), METHODS["movement"]
+        method.update([found], 0.5, together=False)  # scores 3, 2, 0.5
+        kept = [[True, False, True], [False, True, False]]
+        assert method.opened(found).tolist() == kept
+        assert torch.equal(method.masked(found, True), WEIGHT * torch.tensor(kept))
+        grad = G.clone()
+        assert torch.equal(gradients(found, "movement", grad), G * WEIGHT)  # ∂L/∂S := G ⊙ W
+        assert torch.equal(grad, G * torch.tensor(kept))  # ∂L/∂W = G ⊙ M
+
+    def test_one_ranking_over_all_matrices(self) -> None:
+        low = matrix(torch.ones(4), torch.tensor([0.0, 1.0, 2.0, 3.0]))
+        high = matrix(torch.ones(4), torch.tensor([4.0, 5.0, 6.0, -1.0]))
+        method = METHODS["movement"]
+        method.update([low, high], 0.5, together=True)
+        assert [int(method.opened(m).sum()) for m in (low, high)] == [1, 3]
+        method.update([low, high], 0.5, together=False)
+        assert [int(method.opened(m).sum()) for m in (low, high)] == [2, 2]
+
+    def test_equal_scores_still_keep_the_exact_number(self) -> None:
+        found, method = matrix(WEIGHT.clone(), torch.zeros(2, 3)), METHODS["movement"]
+        method.update([found], 0.5, together=False)
+        assert torch.equal(method.masked(found, True)[0], WEIGHT[0])
+        assert method.masked(found, True)[1].tolist() == [0, 0, 0]
+        grad = G.clone()
+        gradients(found, "movement", grad)
+        assert grad.tolist() == [[1, 2, 3], [0, 0, 0]]
+
+
+class TestSoftMovement:
+    def test_mask_and_gradient_by_hand(self) -> None:
+        found, method = matrix(WEIGHT.clone(), SCORES.clone()), METHODS["soft_movement"]
+        method.update([found], 0.6, together=False)  # σ(S) > 0.6: S > 0.405
+        kept = torch.tensor([[True, False, True], [False, True, False]])
+        assert torch.equal(method.opened(found), kept)
+        grad = G.clone()
+        assert torch.equal(gradients(found, "soft_movement", grad), G * WEIGHT)
+        assert torch.equal(grad, G * kept)
+
+    def test_half_a_percent_and_one_weight_always_stay(self) -> None:
+        torch.manual_seed(0)
+        found = matrix(torch.ones(20, 30), torch.randn(20, 30) - 50)
+        METHODS["soft_movement"].update([found], 0.1, together=False)
+        kept = METHODS["soft_movement"].opened(found)
+        assert int(kept.sum()) == int(0.005 * 600) + 1 == 4
+        assert found.scores is not None
+        assert set(found.scores[kept].tolist()) == set(found.scores.flatten().topk(4)[0].tolist())
+
+    def test_threshold_zero_keeps_all(self) -> None:
+        found = matrix(torch.ones(3), torch.tensor([-100.0, 0.0, 1.0]))
+        METHODS["soft_movement"].update([found], 0.0, together=False)
+        assert METHODS["soft_movement"].opened(found).all()
+
+
+class TestL0:
+    def test_evaluation_mask_by_hand(self) -> None:
+        # σ(S)·1.2 − 0.1, clamped: S=0 gives 0.5; it is 0 from σ(S) ≤ 1/12, S ≤ −ln 11, on.
+        scores = torch.tensor([0.0, 2.197, -math.log(11.0) - 1e-3, 5.0, -0.5])
+        expected = [0.5, 0.9 * 1.2 - 0.1, 0.0, 1.0, sigmoid(-0.5) * 1.2 - 0.1]
+        assert torch.allclose(hard_concrete(scores), torch.tensor(expected), atol=1e-4)
+        assert hard_concrete(scores)[2] == 0
+        assert METHODS["l0"].border(1.0) == pytest.approx(-math.log(11.0))
+
+    def test_training_mask_by_hand(self) -> None:
+        # u = 0.25: ln u − ln(1−u) = −ln 3; β = 2/3.
+        expected = sigmoid((-math.log(3) + 0.4) * 1.5) * 1.2 - 0.1
+        found = hard_concrete(torch.tensor(0.4), torch.tensor(0.25))
+        assert math.isclose(found.item(), expected, abs_tol=1e-6)
+
+    def test_noise_is_clamped_so_that_nothing_is_infinite(self) -> None:
+        scores = torch.zeros(2)
+        assert hard_concrete(scores, torch.tensor([0.0, 1.0])).tolist() == [0.0, 1.0]
+        u = torch.tensor(1e-4)
+        at_zero = hard_concrete(scores, torch.zeros(2))
+        assert torch.equal(at_zero, hard_concrete(scores, u.expand(2)))
+
+    def test_gradient_is_what_autograd_finds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch.manual_seed(0)
+        weight, scores, grad = torch.randn(50, 40), torch.randn(50, 40) * 3, torch.randn(50, 40)
+        noise = torch.rand(50, 40)
+        monkeypatch.setattr("bermo_ray.pruning.masks.uniform_like", lambda x: noise.clone())
+        found = matrix(weight.clone(), scores.clone())
+        form = METHODS["l0"].masked(found, training=True)
+        w, s = weight.requires_grad_(), scores.requires_grad_()
+        u = noise.clamp(1e-4, 1 - 1e-4)
+        soft = ((u.log() - (1 - u).log() + s) / (2 / 3)).sigmoid()
+        expected = (soft * 1.2 - 0.1).clamp(0, 1) * w
+        assert torch.allclose(form, expected, atol=1e-6)
+        expected.backward(grad)
+        of_weight = grad.clone()
+        of_scores = gradients(found, "l0", of_weight)
+        assert s.grad is not None
+        assert w.grad is not None
+        assert torch.allclose(of_scores, s.grad, atol=1e-5)
+        assert torch.allclose(of_weight, w.grad, atol=1e-5)
+        assert (of_scores == 0).float().mean() > 0.1  # clamped gates are in the test
+
+    def test_gradient_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # d M/d S = (r−l)/β · s(1−s) inside (0, 1), 0 where clamped (Eq. 5 with 0 ≤ Z ≤ 1).
+        monkeypatch.setattr("bermo_ray.pruning.masks.uniform_like", lambda x: x * 0 + 0.25)
+        found = matrix(torch.tensor([2.0, 2.0]), torch.tensor([0.4, 30.0]))
+        METHODS["l0"].masked(found, training=True)
+        s = sigmoid((-math.log(3) + 0.4) * 1.5)
+        of_scores = gradients(found, "l0", torch.tensor([3.0, 3.0]))
+        expected = torch.tensor([3 * 2 * 1.2 * 1.5 * s * (1 - s), 0.0])
+        assert torch.allclose(of_scores, expected, atol=1e-5)
+
+    def test_penalty_is_the_probability_that_the_mask_is_open(self) -> None:
+        assert math.isclose(PENALTY_SHIFT, -2 / 3 * math.log(0.1 / 1.1))
+        scores = torch.tensor([-2.0, 0.0, 1.0])
+        torch.manual_seed(0)
+        draws = hard_concrete(scores.expand(200_000, 3), uniform_like(torch.empty(200_000, 3))) > 0
+        open_share = (scores + PENALTY_SHIFT).sigmoid()
+        assert torch.allclose(draws.float().mean(0), open_share, atol=4e-3)
+        found = matrix(torch.ones(3), scores)
+        assert torch.allclose(penalty(found, PENALTY_SHIFT), open_share.mean())
+
+    def test_the_mask_is_random_in_training_only(self) -> None:
+        torch.manual_seed(0)
+        found, method = matrix(WEIGHT.clone(), torch.full((2, 3), 2.197)), METHODS["l0"]
+        assert torch.allclose(method.masked(found, False), 0.98 * WEIGHT, atol=1e-4)
+        assert not torch.equal(method.masked(found, True), method.masked(found, True))
+
+
+def test_uniform_noise_is_uniform_and_seeded() -> None:
+    torch.manual_seed(3)
+    first = uniform_like(torch.empty(1001, 999))
+    torch.manual_seed(3)
+    assert torch.equal(first, uniform_like(torch.empty(1001, 999)))
+    assert not torch.equal(first, uniform_like(torch.empty(1001, 999)))
+    assert 0 < first.min() < 1e-4
+    assert 1 - 1e-4 < first.max() < 1
+    counts = torch.histc(first, 50, 0, 1) / first.numel() * 50
+    assert torch.allclose(counts, torch.ones(50), atol=0.03)  # ~4σ
+    flat = first.flatten() - 0.5
+    for lag in (1, 2, 3, 4):  # four numbers share 64 bits
+        assert abs(float((flat[lag:] * flat[:-lag]).mean()) * 12) < 5e-3

@@ -109,7 +109,7 @@ def test_optimizer_groups(tiny: str) -> None:
     assert [g["weight_decay"] for g in groups] == [0.0, 0.3, 0.0]
     assert [g["initial_lr"] for g in groups] == [0.1, 1e-3, 1e-3]
     fast = {id(p) for p in groups[0]["params"]}
-    assert {id(m.scores) for m in run.pruner.masks} < fast  # type: ignore[union-attr]
+    assert {id(s) for s in run.pruner.scores()} < fast  # type: ignore[union-attr]
     assert {id(p) for p in run.built.fusion.scalars()} < fast
     assert all(p.ndim >= 2 for p in groups[1]["params"])
     embeddings = run.built.model.bert.embeddings
@@ -161,4 +161,5 @@ def test_a_checkpoint_holds_no_pickle_of_weights_and_the_last_no_optimizer(
     assert sorted(f.name for f in (tmp_path / "c").iterdir()) == [
         "model.safetensors",
         "progress.json",
+        "scores.safetensors",
     ]

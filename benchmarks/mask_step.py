@@ -1,0 +1,198 @@
+"""What masks cost: a training step and an evaluation against the dense ones, in the same run.
+
+BERT-base's width, 4 layers, embeddings frozen, 2 threads. ``reference`` is how masks are usually
+written: each matrix sorted on every forward, gradients through the mask by autograd. All keep 10 %
+(τ = 0.1 for soft movement), from random scores. A step is forward, backward, clipping and AdamW;
+an evaluation is 35 batches (RTE's dev set at batch 8): a forward, and a 35th of a fold. Ratios are
+medians of the ratios within each round.
+"""
+
+import copy
+import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from _measure import interleaved, samples, show
+from torch import nn
+from torch.nn.utils import parametrize
+from transformers import BertConfig, BertForSequenceClassification
+
+from bermo_ray.models import backbone
+from bermo_ray.pruning import masks
+from bermo_ray.pruning.pruner import Pruner, prunable
+from bermo_ray.pruning.schedule import Schedule
+from bermo_ray.trial import Pruning
+
+SHAPES = {"8x64": (8, 64), "16x128": (16, 128)}
+BATCHES = 35
+MOVEMENT = "reference_movement"
+SETTINGS = {
+    "magnitude": Pruning(method="magnitude", initial_threshold=0.1, final_threshold=0.1),
+    "movement": Pruning(method="movement", initial_threshold=0.1, final_threshold=0.1),
+    "soft": Pruning(method="soft_movement", initial_threshold=0.1, final_threshold=0.1),
+    "l0": Pruning(method="l0"),
+}
+
+
+class SortedTop(torch.autograd.Function):
+    """Straight-through mask of the 10 % largest values, by a full sort."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        order = values.flatten().sort(descending=True).indices
+        mask = torch.zeros_like(values).view(-1)
+        mask[order[: int(0.1 * values.numel())]] = 1.0
+        return mask.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+class ReferenceMask(nn.Module):
+    """Parametrization that makes its mask at every access."""
+
+    def __init__(self, method: str, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.method = method
+        if method != "magnitude":
+            self.scores = nn.Parameter(torch.randn_like(weight) * 0.01)
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        if self.method == "magnitude":
+            return weight * SortedTop.apply(weight.detach().abs())
+        if self.method == "movement":
+            return weight * SortedTop.apply(self.scores)
+        noise = torch.rand_like(self.scores).clamp_(1e-4, 1 - 1e-4) if self.training else None
+        soft = self.scores
+        if noise is not None:
+            soft = (noise.log() - (1 - noise).log() + self.scores) / masks.BETA
+        return weight * (soft.sigmoid() * 1.2 - 0.1).clamp(0, 1)
+
+
+def matrices(model: Any) -> dict[str, nn.Parameter]:
+    return prunable(backbone.stack(model).modules)
+
+
+class Variant:
+    """A model, its optimiser and what wraps its step and its evaluation."""
+
+    def __init__(self, model: Any, settings: Pruning | None, reference: str | None = None) -> None:
+        self.model, self.pruner = model, None
+        scores: list[nn.Parameter] = []
+        self.penalised: list[nn.Parameter] = []
+        if settings is not None:
+            self.pruner = Pruner(settings, Schedule.of(settings, 1000, 10))
+            self.pruner.attach(backbone.stack(model).modules)
+            scores = self.pruner.scores()
+            for score in scores:
+                score.data.normal_(std=0.01)
+        elif reference is not None:
+            layers = backbone.stack(model).modules
+            for name in list(matrices(model)):
+                path, _, attribute = name.rpartition(".")
+                module = layers.get_submodule(path)
+                mask = ReferenceMask(reference, getattr(module, attribute))
+                parametrize.register_parametrization(module, attribute, mask)
+                scores += list(mask.parameters())
+            self.penalised = scores if reference == "l0" else []
+        own = {id(p) for p in scores}
+        weights = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
+        self.trained = weights + scores
+        # Rates of 0: all variants do the work of an update and keep the same weights.
+        self.adam = torch.optim.AdamW(self.trained, lr=0.0, weight_decay=0.0, fused=True)
+
+    def step(self, ids: torch.Tensor, labels: torch.Tensor) -> None:
+        with self.pruner.step(500) if self.pruner else nullcontext():
+            loss = F.cross_entropy(self.model(ids).logits, labels)
+            if self.penalised:
+                shift = masks.PENALTY_SHIFT
+                loss = loss + torch.stack([(s + shift).sigmoid().mean() for s in self.penalised]).mean()
+            loss.backward()
+        nn.utils.clip_grad_norm_(self.trained, 1.0)
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+
+    def forward(self, ids: torch.Tensor) -> None:
+        with torch.no_grad():
+            self.model(ids)
+
+    def frozen(self) -> AbstractContextManager[None]:
+        return self.pruner.frozen() if self.pruner else nullcontext()
+
+    def fold(self) -> None:
+        """Into the model and out again, as an evaluation does."""
+        with self.frozen():
+            pass
+
+
+def new_model() -> Any:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(num_hidden_layers=4))
+    model.bert.embeddings.requires_grad_(False)
+    return model
+
+
+def batch(shape: str) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, length = SHAPES[shape]
+    return torch.randint(0, 30_000, (rows, length)), torch.randint(0, 2, (rows,))
+
+
+def main() -> None:
+    """Measures every method at both shapes."""
+    torch.set_num_threads(2)
+    model = new_model()
+    ours = {"dense": Variant(model, None)} | {n: Variant(model, s) for n, s in SETTINGS.items()}
+    others = {
+        f"reference_{name}": Variant(copy.deepcopy(model), None, name)
+        for name in ("magnitude", "movement", "l0")
+    }
+    found: dict[str, dict[str, list[float]]] = {}  # kind of work -> variant -> seconds a round
+    for shape, rounds in (("8x64", 6), ("16x128", 6)):
+        ids, labels = batch(shape)
+        model.train()
+        wanted = ours | (others if shape == "8x64" else {MOVEMENT: others[MOVEMENT]})
+        calls: dict[str, Callable[[], object]] = {
+            name: partial(variant.step, ids, labels) for name, variant in wanted.items()
+        }
+        found[shape] = samples(calls, rounds, warm=False)
+    ids, _ = batch("8x64")
+    model.eval()
+    others[MOVEMENT].model.eval()
+    forwards: dict[str, list[float]] = {name: [] for name in ours}
+    for _ in range(25):
+        for name, variant in ours.items():
+            with variant.frozen():
+                forwards[name] += samples({name: partial(variant.forward, ids)}, 1, False)[name]
+    folds = interleaved({n: v.fold for n, v in ours.items()}, rounds=5)
+    found["eval_8x64"] = {
+        name: [s + folds[name] / BATCHES for s in seconds] for name, seconds in forwards.items()
+    } | samples({MOVEMENT: partial(others[MOVEMENT].forward, ids)}, 5, warm=False)
+    ratios = {
+        f"{name}_{kind}": statistics.median(
+            s / dense for s, dense in zip(seconds, variants["dense"], strict=False)
+        )
+        for kind, variants in found.items()
+        for name, seconds in variants.items()
+    }
+    rows = []
+    for name in [*ours, *others]:
+        row = [name]
+        for kind, variants in found.items():
+            if name in variants:
+                row += [f"{statistics.median(variants[name]) * 1e3:.0f} ms"]
+                row += [f"{ratios[f'{name}_{kind}']:.2f}"]
+            else:
+                row += ["", ""]
+        rows.append(row)
+    columns = ["", "8x64", "ratio", "16x128", "ratio", "eval 8x64", "ratio"]
+    ratios = {name: ratio for name, ratio in ratios.items() if not name.startswith("dense")}
+    show("Masks: milliseconds a step, and a batch of evaluation", columns, rows, ratios)
+
+
+if __name__ == "__main__":
+    main()
