@@ -111,7 +111,10 @@ class Variant:
             loss = F.cross_entropy(self.model(ids).logits, labels)
             if self.penalised:
                 shift = masks.PENALTY_SHIFT
-                loss = loss + torch.stack([(s + shift).sigmoid().mean() for s in self.penalised]).mean()
+                loss = (
+                    loss
+                    + torch.stack([(s + shift).sigmoid().mean() for s in self.penalised]).mean()
+                )
             loss.backward()
         nn.utils.clip_grad_norm_(self.trained, 1.0)
         self.adam.step()

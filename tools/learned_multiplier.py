@@ -77,7 +77,11 @@ def main() -> None:
     for target in options.targets:
         start = time.perf_counter()
         last = run_locally(trial(options, target), threads=options.threads)[-1]
-        row = [f"{target:.1%}", f"{last['density']:.3%}", f"{100 * (last['density'] - target):+.3f}"]
+        row = [
+            f"{target:.1%}",
+            f"{last['density']:.3%}",
+            f"{100 * (last['density'] - target):+.3f}",
+        ]
         row += [f"{last['metric']:.4f}", f"{last['lambda']:.3g}"]
         table.add_row(*row, f"{time.perf_counter() - start:.0f}")
         print(f"{target:g}: density {last['density']:.4f}, {last['status']} {last['reason']}")

@@ -15,7 +15,6 @@ from bermo_ray.errors import UserError, unknown
 from bermo_ray.pruning.masks import METHODS, Matrix, add_penalty_gradient, penalty, top
 from bermo_ray.pruning.schedule import Schedule
 
-
 WIDEST = 0.2  # a wider gap between density and target drives the multipliers no harder
 SECOND = 20.0  # how much faster λ₂ climbs than λ₁: gaps are small, their squares smaller
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -240,13 +240,14 @@ def _parallel(run: Run) -> nn.Module:
 def _backward(run: Run, model: nn.Module, rows: np.ndarray, share: float) -> torch.Tensor:
     """Gradients of this worker's rows, in as many parts as asked for; gives their mean loss.
 
-    Workers' gradients are averaged; ``share`` (workers / rows of all) makes that the mean over rows.
+    Workers' gradients are averaged; ``share`` (workers / rows of all) makes it the mean over rows.
     """
     total = torch.zeros((), device=run.device)
     parts = np.array_split(rows, min(run.trial.micro_batches, len(rows)))
     for i, part in enumerate(parts):
-        waits = i < len(parts) - 1 and isinstance(model, DistributedDataParallel)
-        with model.no_sync() if waits else nullcontext():  # one exchange a step
+        shared = isinstance(model, DistributedDataParallel) and i < len(parts) - 1
+        # One exchange a step.
+        with cast("DistributedDataParallel", model).no_sync() if shared else nullcontext():
             loss = _loss(run, model, part)
             (loss * (len(part) * share)).backward()
         total += loss.detach() * (len(part) / len(rows))
@@ -276,21 +277,25 @@ def _measure(run: Run, step: int, final: bool) -> Report:
         matrices = run.pruner.kept() if run.pruner and final else []
     left = run.left
     more = {"matrices": [list(kept) for kept in matrices]} if matrices else {}
-    return run.built.fusion.numbers() | more | {
-        "step": step,
-        "epoch": step / run.per_epoch,
-        "lambda": run.pruner.multiplier if run.pruner else 0.0,
-        "metric": found.metric,
-        "loss": found.loss,
-        "trivial": found.trivial,
-        "remaining": left.remaining,
-        "density": left.density,
-        "nonzero": left.nonzero,
-        "parameters": left.total,
-        "final": final,
-        "status": "running",
-        "reason": "",
-    }
+    return (
+        run.built.fusion.numbers()
+        | more
+        | {
+            "step": step,
+            "epoch": step / run.per_epoch,
+            "lambda": run.pruner.multiplier if run.pruner else 0.0,
+            "metric": found.metric,
+            "loss": found.loss,
+            "trivial": found.trivial,
+            "remaining": left.remaining,
+            "density": left.density,
+            "nonzero": left.nonzero,
+            "parameters": left.total,
+            "final": final,
+            "status": "running",
+            "reason": "",
+        }
+    )
 
 
 def _verdict(now: Report, broken: bool, pruning: Pruning | None) -> Report:

@@ -205,7 +205,9 @@ def test_nothing_but_the_scores_outlives_a_step() -> None:
     pruner.scores()[0].grad = None
     gc.collect()
     large = {
-        t.data_ptr() for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == (64, 64)
+        t.data_ptr()
+        for t in gc.get_objects()
+        if isinstance(t, torch.Tensor) and t.shape == (64, 64)
     }
     assert large == {layer.weight.data_ptr(), pruner.scores()[0].data_ptr()}
 
