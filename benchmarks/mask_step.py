@@ -63,19 +63,15 @@ class ReferenceMask(nn.Module):
             self.scores = nn.Parameter(torch.randn_like(weight) * 0.01)
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        if self.method == "magnitude":
-            return weight * SortedTop.apply(weight.detach().abs())
-        if self.method == "movement":
-            return weight * SortedTop.apply(self.scores)
-        noise = torch.rand_like(self.scores).clamp_(1e-4, 1 - 1e-4) if self.training else None
-        soft = self.scores
-        if noise is not None:
-            soft = (noise.log() - (1 - noise).log() + self.scores) / masks.BETA
-        return weight * (soft.sigmoid() * 1.2 - 0.1).clamp(0, 1)
-
-
-def matrices(model: Any) -> dict[str, nn.Parameter]:
-    return prunable(backbone.stack(model).modules)
+        if self.method == "l0":
+            soft: torch.Tensor = self.scores
+            if self.training:
+                noise = torch.rand_like(soft).clamp_(1e-4, 1 - 1e-4)
+                soft = (noise.log() - (1 - noise).log() + soft) / masks.BETA
+            return weight * (soft.sigmoid() * 1.2 - 0.1).clamp(0, 1)
+        ranked = self.scores if self.method == "movement" else weight.detach().abs()
+        mask: torch.Tensor = SortedTop.apply(ranked)  # type: ignore[no-untyped-call]
+        return weight * mask
 
 
 class Variant:
@@ -93,7 +89,7 @@ class Variant:
                 score.data.normal_(std=0.01)
         elif reference is not None:
             layers = backbone.stack(model).modules
-            for name in list(matrices(model)):
+            for name in list(prunable(layers)):
                 path, _, attribute = name.rpartition(".")
                 module = layers.get_submodule(path)
                 mask = ReferenceMask(reference, getattr(module, attribute))
@@ -115,7 +111,7 @@ class Variant:
                     loss
                     + torch.stack([(s + shift).sigmoid().mean() for s in self.penalised]).mean()
                 )
-            loss.backward()
+            torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.trained, 1.0)
         self.adam.step()
         self.adam.zero_grad(set_to_none=True)
@@ -134,6 +130,7 @@ class Variant:
 
 
 def new_model() -> Any:
+    """Random weights: speed does not depend on them."""
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(num_hidden_layers=4))
     model.bert.embeddings.requires_grad_(False)
@@ -141,6 +138,7 @@ def new_model() -> Any:
 
 
 def batch(shape: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random word pieces and labels."""
     rows, length = SHAPES[shape]
     return torch.randint(0, 30_000, (rows, length)), torch.randint(0, 2, (rows,))
 

@@ -108,7 +108,7 @@ class Pruning(_Section):
             raise ValueError(f"scope 'global' is for magnitude and movement, not {self.method}")
         if self.target is not None and self.method not in known:
             raise ValueError(
-                f"{self.method} keeps what final_threshold says; target is for {known[0]}, {known[1]}"
+                f"target is for {known[0]} and {known[1]}; {self.method} has final_threshold"
             )
         if self.only is not None:
             try:
