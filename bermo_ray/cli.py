@@ -86,11 +86,56 @@ def table(
     partial.replace(out)
 
 
+def export(
+    run: Annotated[str, tyro.conf.Positional],
+    folder: Annotated[Path, tyro.conf.Positional],
+    runs: Path = Path(RUNS),
+    tracking_uri: str | None = None,
+) -> None:
+    """Write a trial's model as a stock checkpoint, with a recipe and a model card.
+
+    Args:
+        run: The trial: its id, or its MLflow run's; the first digits are enough.
+        folder: A new folder.
+        runs: Folder of the studies' records.
+        tracking_uri: An MLflow server or store, if not the one in --runs.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from bermo_ray import export as exporting
+
+    before, after = exporting.export(run, folder, _uri(runs, tracking_uri))
+    table = Table(box=None)
+    for name in ("", "started from", "exported", "ratio"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, unit, form in (
+        ("nonzero", 1, "{:,.0f}"), ("dense_bytes", 1e6, "{:.1f} MB"),
+        ("compressed_bytes", 1e6, "{:.1f} MB"), ("latency", 1e-3, "{:.1f} ms"),
+    ):  # fmt: skip
+        old, new = getattr(before, name), getattr(after, name)
+        shown = name.replace("_bytes", " file").replace("nonzero", "non-zero parameters")
+        table.add_row(shown, form.format(old / unit), form.format(new / unit), f"{new / old:.2f}")
+    Console(highlight=False).print(table)
+    print(f"{folder}: {exporting.CARD} says what got smaller and what got faster")
+
+
+def unpack(folder: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Make the stock weights of an exported folder from its compressed ones.
+
+    Args:
+        folder: What `bermo-ray export` wrote, without its model.safetensors.
+    """
+    from bermo_ray import export as exporting
+
+    print(exporting.unpack(folder))
+
+
 @command
 def main() -> None:
     """Entry point of ``bermo-ray``."""
     tyro.extras.subcommand_cli_from_dict(
-        {"ui": ui, "table": table},
+        {"ui": ui, "table": table, "export": export, "unpack": unpack},
         prog="bermo-ray",
         description=__doc__,
         config=(tyro.conf.FlagCreatePairsOff,),

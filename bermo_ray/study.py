@@ -67,6 +67,8 @@ class StudyOptions:
     """Passes over the training rows, each trial."""
     batch_size: Annotated[int | None, by_backbone] = None
     """Rows a step, over all workers of a trial."""
+    teacher: Annotated[str | None, _default("none")] = None
+    """Distil from it: folder of a fine-tuned model, or the id of an earlier trial."""
     warmup: float = 0.1
     """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
     seed: int = 0
@@ -108,12 +110,34 @@ class StudyOptions:
         folder = Path(self.backbone).expanduser()
         return Trial().replace(
             data=data,
+            distillation={"teacher": self._teacher()} if self.teacher else None,
             backbone=str(folder.resolve()) if folder.is_dir() else self.backbone,
             epochs=epochs if self.epochs is None else self.epochs,
             batch_size=batch_size if self.batch_size is None else self.batch_size,
             optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
             seed=self.seed,
         )
+
+    def _teacher(self) -> str:
+        """The folder of the teacher's weights."""
+        assert self.teacher is not None
+        folder = Path(self.teacher).expanduser()
+        if folder.is_dir():
+            return str(folder.resolve())
+        uri = tracking.store_uri(self.runs.expanduser(), self.tracking_uri)
+        if "/" in self.teacher or (not uri.startswith("http") and not _is_file(uri)):
+            raise UserError(f"--teacher: no folder {self.teacher!r}, and no trial of that id")
+        place = tracking.find_trial(uri, self.teacher).data.tags.get("bermo.checkpoint", "")
+        if not Path(place).is_dir():
+            raise UserError(
+                f"--teacher: the checkpoint of {self.teacher} is not a folder here: {place!r}; "
+                "export the trial and give that folder"
+            )
+        return place
+
+
+def _is_file(uri: str) -> bool:
+    return Path(uri.removeprefix("sqlite:///")).is_file()
 
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741

@@ -86,6 +86,27 @@ def find_study(uri: str, name: str) -> Any | None:
     return runs[0] if runs else None
 
 
+def find_trial(uri: str, run: str) -> Any:
+    """A trial's run by its MLflow id or its trial's id, whole or the first digits of one.
+
+    Raises:
+        UserError: none, or several.
+    """
+    store = client(uri)
+    experiments = [e.experiment_id for e in store.search_experiments()]
+    every = store.search_runs(experiments, "tags.`bermo.kind` = 'trial'", max_results=50_000)
+    found = [
+        r for r in every
+        if r.info.run_id.startswith(run) or r.data.tags["bermo.trial"].startswith(run)
+    ]  # fmt: skip
+    if not found:
+        raise UserError(f"no trial {run!r} in {uri}; `bermo-ray table STUDY` lists them")
+    if len(found) > 1:
+        some = ", ".join(f"{r.info.run_id[:8]} of {r.data.tags['bermo.study']}" for r in found[:3])
+        raise UserError(f"{run!r} may be any of {len(found)} trials: {some}, …; give more digits")
+    return found[0]
+
+
 def open_study(uri: str, kind: str, name: str, params: dict[str, Any], space: str) -> str:
     """Makes the parent run of a new study; gives its id."""
     store = client(uri)

@@ -121,7 +121,9 @@ class Pruning(_Section):
 class Distillation(_Section):
     """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (methods §2; BERMo, Table 11)."""
 
-    teacher: str = Field(description="folder of a fine-tuned checkpoint with the same labels")
+    teacher: str = Field(
+        description="folder of a fine-tuned checkpoint, stock or of an earlier trial; same labels"
+    )
     alpha_ce: float = Field(0.1, ge=0)
     alpha_kd: float = Field(0.9, gt=0)
     temperature: float = Field(2.0, gt=0)

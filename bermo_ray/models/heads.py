@@ -22,6 +22,11 @@ _STOCK: dict[HeadKind, str] = {
 Logits = tuple[torch.Tensor, ...]  # one tensor, or two (start, end) for spans
 
 
+def stock_name(task: Task) -> str:
+    """The class of `transformers` that has the task's head."""
+    return _STOCK[task.head]
+
+
 def load(name: str, task: Task) -> Any:
     """The stock model of that backbone with the task's head, weights in float32.
 

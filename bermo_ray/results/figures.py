@@ -69,8 +69,38 @@ def mixing_figure(weights: list[float], gamma: float | None = None) -> Figure:
     return figure
 
 
+def sparsity_figure(matrices: list[tuple[str, int, int]], density: float) -> Figure:
+    """What is left of each matrix, layers by kinds, as a heat map; rows are (name, kept, size)."""
+    import numpy as np
+
+    parts = [(name.removesuffix(".weight").split(".", 1), kept / n) for name, kept, n in matrices]
+    layers = sorted({int(place[0]) for place, _ in parts})
+    kinds = list(dict.fromkeys(place[1] for place, _ in parts))
+    share = np.full((len(layers), len(kinds)), np.nan)
+    for (layer, kind), left in parts:
+        share[layers.index(int(layer)), kinds.index(kind)] = 100 * left
+    size = (1.6 + 0.75 * len(kinds), 1.7 + 0.3 * len(layers))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(share, cmap="viridis", vmin=0, aspect="auto")
+    bright = np.nanmax(share) / 2
+    for (row, column), value in np.ndenumerate(share):
+        if np.isfinite(value):
+            colour = "white" if value < bright else "black"
+            axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=colour, size=8)
+    axes.set_xticks(range(len(kinds)), kinds, rotation=35, ha="right", fontsize=8)
+    axes.set_yticks(range(len(layers)), [str(layer + 1) for layer in layers], fontsize=8)
+    axes.set_ylabel("layer")
+    axes.set_title(f"weights left, %: {density:.2%} of all", loc="left", fontsize=10)
+    figure.colorbar(image, ax=axes)
+    return figure
+
+
 def of_trial(report: dict[str, Any]) -> dict[str, Figure]:
     """The figures of a finished trial by file name, from its last report."""
-    if "mixing" not in report:
-        return {}
-    return {"mixing.png": mixing_figure(report["mixing"], report.get("gamma"))}
+    found = {}
+    if "mixing" in report:
+        found["mixing.png"] = mixing_figure(report["mixing"], report.get("gamma"))
+    if "matrices" in report:
+        found["sparsity.png"] = sparsity_figure(report["matrices"], report["density"])
+    return found

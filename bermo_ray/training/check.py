@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from bermo_ray.errors import UserError, unknown
 from bermo_ray.models import assembly
 from bermo_ray.pruning.masks import METHODS
+from bermo_ray.pruning.pruner import prunable
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import registry
+from bermo_ray.tasks.task import Task
 from bermo_ray.training import distillation
 from bermo_ray.training.loop import steps_per_epoch
 from bermo_ray.trial import Data, Trial
@@ -36,8 +38,10 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
         if key not in models:
             models[key] = assembly.problems(trial, task)
         problems += models[key]
+        if trial.pruning and trial.pruning.only is not None and not models[key]:
+            problems += _unmatched(trial, task)
         if trial.distillation:
-            problems += distillation.problems(trial.distillation, task)
+            problems += distillation.problems(trial.distillation, task, trial.backbone)
         if task.name == trial.data.task and trial.data not in rows:
             rows[trial.data] = 0
             try:
@@ -52,6 +56,15 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
         found |= dict.fromkeys(problems)
     if found:
         raise UserError(*found)
+
+
+def _unmatched(trial: Trial, task: Task) -> list[str]:
+    try:
+        assert trial.pruning is not None
+        prunable(assembly.build(trial, task).stack.modules, trial.pruning.only)
+    except UserError as error:
+        return list(error.problems)
+    return []
 
 
 def _schedule(trial: Trial, rows: int, workers: int) -> list[str]:

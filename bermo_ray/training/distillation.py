@@ -2,28 +2,50 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from bermo_ray import trial as spec
-from bermo_ray.models import heads
+from bermo_ray.errors import UserError
+from bermo_ray.models import backbone, heads
+from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import IGNORED, Encoded
 from bermo_ray.tasks.task import Task
+from bermo_ray.training import trained
 
 
-def problems(settings: spec.Distillation, task: Task) -> list[str]:
-    """What keeps the teacher from being loaded or from fitting the task, a line each."""
-    file = Path(settings.teacher) / "config.json"
-    if not file.is_file():
-        return [f"distillation.teacher: no checkpoint in {settings.teacher!r} (no config.json)"]
-    labels = tuple(json.loads(file.read_text()).get("id2label", {}).values())
+def problems(settings: spec.Distillation, task: Task, student: str) -> list[str]:
+    """What keeps the teacher from being loaded or from fitting task and student, a line each."""
+    folder, where = Path(settings.teacher), "distillation.teacher"
+    if trained.is_checkpoint(folder):
+        taught = trained.trial_of(folder)
+        labels, source = registry.get(taught.data.task).labels, taught.backbone
+    elif (folder / "config.json").is_file():
+        config = json.loads((folder / "config.json").read_text())
+        labels, source = tuple(config.get("id2label", {}).values()), settings.teacher
+    else:
+        return [f"{where}: no checkpoint in {settings.teacher!r} (no config.json)"]
+    found = []
     if task.labels and labels != task.labels:
-        return [
-            f"distillation.teacher: labels {list(labels)} are not the task's {list(task.labels)}"
-        ]
-    return []
+        found.append(f"{where}: labels {list(labels)} are not the task's {list(task.labels)}")
+    try:
+        pieces = [backbone.tokenizer(name).get_vocab() for name in (source, student)]
+    except UserError as error:
+        return [*found, *(f"{where}: {problem}" for problem in error.problems)]
+    if pieces[0] != pieces[1]:
+        sizes = f"{len(pieces[0])} and {len(pieces[1])} word pieces"
+        found.append(f"{where}: its vocabulary is not that of {student} ({sizes})")
+    return found
+
+
+def _model(folder: Path, task: Task) -> Any:
+    """A stock checkpoint, or the model of an earlier trial with its fusion and masks."""
+    if trained.is_checkpoint(folder):
+        return trained.load(folder).built.model
+    return heads.load(str(folder), task)
 
 
 class Teacher:
@@ -34,7 +56,7 @@ class Teacher:
     ) -> None:
         self.settings = settings
         self._data = data
-        model = heads.load(settings.teacher, data.task).to(device).eval()
+        model = _model(Path(settings.teacher), data.task).to(device).eval()
         rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
         self._logits: dict[int, tuple[torch.Tensor, ...]] = {}
         with torch.no_grad():
