@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from bermo_ray.errors import UserError
 from bermo_ray.study import command, parse
+from bermo_ray.training.check import check
+from bermo_ray.trial import Trial
 
 ROOT = Path(__file__).parents[1]
 
@@ -110,3 +113,52 @@ def test_gpus_that_are_not_there_are_one_line(run: Any, monkeypatch: pytest.Monk
     assert code == 2
     assert "a trial needs 1 GPU(s), this Ray cluster has 0" in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("pruning", "line"),
+    [
+        ({"method": "movement", "final_threshold": 1.3}, "final_threshold: got 1.3, expected less"),
+        (
+            {"method": "movement", "final_threshold": 0.0},
+            "final_threshold: got 0.0, expected great",
+        ),
+        (
+            {"method": "magnitude", "initial_threshold": 0.0},
+            "magnitude: got initial_threshold=0.0, expected 0 < kept <= 1",
+        ),
+        ({"method": "soft_movement"}, "got initial_threshold=1.0, expected a τ below 1"),
+        ({"method": "l0", "scope": "global"}, "'global' is for magnitude and movement, not l0"),
+        ({"method": "movement", "target": 0.1}, "target is for l0 and soft_movement; movement has"),
+        ({"method": "l0", "target": 1.0}, "target: got 1.0, expected less than 1"),
+        ({"method": "l0", "final_threshold": 0.5}, "l0 has no threshold"),
+        ({"method": "l0", "only": "("}, "'(' is no regular expression"),
+        ({"method": "l0", "only": "qery"}, "pruning.only: 'qery' matches none of 36 matrices"),
+        ({"method": "l1"}, "unknown pruning.method 'l1'"),
+        ({"method": "l0", "initial_warmup": 20}, "(initial_warmup=20 + final_warmup=1) × warmup"),
+    ],
+)
+def test_pruning_that_cannot_be_is_one_line(pruning: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check([Trial.from_dict({"pruning": pruning, "data": {"train_rows": 200}})])
+    assert len(caught.value.problems) == 1
+    assert line in caught.value.problems[0]
+
+
+def test_a_teacher_of_another_vocabulary_is_one_line(tiny: str, tmp_path: Path) -> None:
+    import shutil
+
+    from bermo_ray.models import heads
+    from bermo_ray.tasks import registry
+
+    heads.load(tiny, registry.get("tense")).save_pretrained(tmp_path)
+    for file in Path(tiny).glob("*token*"):
+        shutil.copy(file, tmp_path)
+    text = (tmp_path / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(text.replace('"[MASK]"', '"[HIDE]"'))
+    config = (tmp_path / "tokenizer_config.json").read_text()
+    (tmp_path / "tokenizer_config.json").write_text(config.replace("[MASK]", "[HIDE]"))
+    with pytest.raises(UserError) as caught:
+        check([Trial.from_dict({"backbone": tiny, "distillation": {"teacher": str(tmp_path)}})])
+    assert len(caught.value.problems) == 1
+    assert "its vocabulary is not that of" in caught.value.problems[0]

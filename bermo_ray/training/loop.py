@@ -299,16 +299,16 @@ def _measure(run: Run, step: int, final: bool) -> Report:
 
 
 def _verdict(now: Report, broken: bool, pruning: Pruning | None) -> Report:
+    reasons = []
     if broken or not math.isfinite(now["loss"]):
-        return {"status": "diverged", "reason": f"non-finite loss at step {now['step']}"}
-    if not now["metric"] > now["trivial"]:  # NaN too
-        reason = f"metric {now['metric']:.4f} is no better than a constant answer"
-        return {"status": "diverged", "reason": reason}
+        reasons.append(f"non-finite loss at step {now['step']}")
+    elif not now["metric"] > now["trivial"]:  # NaN too
+        reasons.append(f"metric {now['metric']:.4f} is no better than a constant answer")
+    status = "diverged" if reasons else "completed"
     target = pruning.target if pruning else None
     if target is not None and abs(now["density"] - target) > TOLERANCE:
-        reason = f"density {now['density']:.4f} missed its target {target:g}"
-        return {"status": "completed", "reason": reason}
-    return {"status": "completed"}
+        reasons.append(f"density {now['density']:.4f} missed its target {target:g}")
+    return {"status": status, "reason": "; ".join(reasons)}
 
 
 def _finite(report: Report) -> Report:
