@@ -1,6 +1,7 @@
 """A fine-tuned teacher's answers, computed once a row, and the loss against them (methods §2)."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bermo_ray.models import backbone, heads
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import IGNORED, Encoded
 from bermo_ray.tasks.task import Task
-from bermo_ray.training import trained
+from bermo_ray.training import cache, trained
 
 
 def problems(settings: spec.Distillation, task: Task, student: str) -> list[str]:
@@ -49,27 +50,49 @@ def _model(folder: Path, task: Task) -> Any:
 
 
 class Teacher:
-    """The teacher's logits for every training row; the teacher itself is not kept."""
+    """The teacher's logits for every training row, computed once on a node; the teacher itself is
+    not kept."""
 
     def __init__(
         self, settings: spec.Distillation, data: Encoded, batch_size: int, device: torch.device
     ) -> None:
         self.settings = settings
         self._data = data
+        self._per_piece = data.task.head in ("token", "span", "masked")
         model = _model(Path(settings.teacher), data.task).to(device).eval()
+        lengths = [len(ids) if self._per_piece else 1 for ids in data.inputs["input_ids"]]
+        self._starts = np.cumsum([0, *lengths])
+        width = {"span": 2, "regression": 1, "masked": model.config.vocab_size}
+        shape = (int(self._starts[-1]), width.get(data.task.head, len(data.task.labels)))
+        fill = partial(self._fill, model, batch_size, device)
+        if cache.fits(shape):
+            self._kept = cache.get(cache.key(model, data, "teacher"), shape, fill)
+        else:
+            self._kept = np.empty(shape, np.float32)
+            fill(self._kept)
+
+    @torch.no_grad()
+    def _fill(self, model: Any, batch_size: int, device: torch.device, kept: np.ndarray) -> None:
+        data = self._data
         rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
-        self._logits: dict[int, tuple[torch.Tensor, ...]] = {}
-        with torch.no_grad():
-            for i in range(0, len(rows), batch_size):
-                part = rows[i : i + batch_size]
-                batch = {k: v.to(device) for k, v in data.batch(part).items()}
-                inputs = {k: v for k, v in batch.items() if k not in data.targets}
-                answer = [a.cpu() for a in heads.logits(model(**inputs))]
-                for j, row in enumerate(part):
-                    # Kept without padding: the next batch that holds the row pads it anew.
-                    per_piece = data.task.head in ("token", "span", "masked")
-                    own = data.own(row, answer[0].shape[1]) if per_piece else slice(None)
-                    self._logits[row] = tuple(a[j][own] for a in answer)
+        for i in range(0, len(rows), batch_size):
+            part = rows[i : i + batch_size]
+            batch = {k: v.to(device) for k, v in data.batch(part).items()}
+            inputs = {k: v for k, v in batch.items() if k not in data.targets}
+            answer = [a.float().cpu().numpy() for a in heads.logits(model(**inputs))]
+            # Spans have two answers of a number a piece; the others one of a vector.
+            every = np.stack(answer, -1) if len(answer) > 1 else answer[0]
+            for j, row in enumerate(part):
+                # Kept without padding: the next batch that holds the row pads it anew.
+                own = data.own(row, every.shape[1]) if self._per_piece else slice(None)
+                kept[self._starts[row] : self._starts[row + 1]] = every[j][own]
+
+    def answers(self, row: int) -> list[torch.Tensor]:
+        """The teacher's logits of a row: (classes,), (pieces, classes), or start and end."""
+        found = torch.from_numpy(self._kept[self._starts[row] : self._starts[row + 1]].copy())
+        if self._data.task.head == "span":
+            return list(found.unbind(-1))
+        return [found if self._per_piece else found[0]]
 
     def loss(
         self, kind: str, rows: np.ndarray, answer: heads.Logits, targets: dict[str, torch.Tensor]
@@ -77,14 +100,14 @@ class Teacher:
         """T²·KL(teacher ‖ student) at temperature T, a mean over what the head's loss averages;
         squared difference for regression; start and end averaged for spans."""
         if kind == "regression":
-            wanted = torch.stack([self._logits[r][0] for r in rows]).to(answer[0].device)
+            wanted = torch.stack([self.answers(r)[0] for r in rows]).to(answer[0].device)
             return F.mse_loss(answer[0], wanted)
         parts = []
         for place, student in enumerate(answer):
             teacher, padding = torch.zeros_like(student), torch.ones_like(student, dtype=torch.bool)
             for j, row in enumerate(rows):
                 own = self._data.own(row, student.shape[1]) if kind != "sequence" else slice(None)
-                teacher[j, own] = self._logits[row][place].to(student.device)
+                teacher[j, own] = self.answers(row)[place].to(student.device)
                 padding[j, own] = False
             if kind == "span":  # its softmax runs over the row's pieces: padding gets no share
                 lowest = torch.finfo(student.dtype).min

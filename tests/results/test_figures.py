@@ -1,3 +1,5 @@
+import pytest
+
 from bermo_ray.results.figures import of_trial, sparsity_figure
 
 
@@ -13,7 +15,7 @@ def test_the_heat_map_has_layers_by_kinds() -> None:
     assert shown is not None
     assert shown.shape == (3, 3)
     assert shown[:, 0].tolist() == [10, 20, 90]
-    assert shown[1, 2] == 7
+    assert shown[1, 2] == pytest.approx(7)
     assert shown.mask[0, 2]  # no such matrix there
     kinds = [label.get_text() for label in axes.get_xticklabels()]
     assert kinds == ["attention.self.query", "output.dense", "only.here"]

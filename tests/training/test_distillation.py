@@ -9,6 +9,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, heads
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import encode
+from bermo_ray.training import cache
 from bermo_ray.training.check import check
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.trainer import run_locally
@@ -56,7 +57,7 @@ def test_the_loss_by_hand(teacher_of: Any) -> None:
     data = encode(task, rows, backbone.tokenizer(folder), 128)
     teacher = Teacher(Distillation(teacher=folder, temperature=2.0), data, 4, CPU)
     student = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
-    known = torch.stack([teacher._logits[r][0] for r in (1, 2)])
+    known = torch.stack([teacher.answers(r)[0] for r in (1, 2)])
     p, q = (known / 2).softmax(-1), (student / 2).softmax(-1)
     expected = 4 * (p * (p.log() - q.log())).sum(-1).mean()
     found = teacher.loss("sequence", np.array([1, 2]), (student,), {})
@@ -80,3 +81,27 @@ def test_a_teacher_that_does_not_fit_is_one_line(teacher_of: Any, tmp_path: Path
         with pytest.raises(UserError, match="^[^\n]*$") as caught:
             check([trial])
         assert line in str(caught.value)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_teacher_answers_once_for_all_trials_of_a_node(
+    teacher_of: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, folder = registry.get(name), teacher_of(name)
+    rows = task.table(Data(task=name, train_rows=20), "train", 0)
+    data = encode(task, rows, backbone.tokenizer(folder), 128)
+    monkeypatch.setenv(cache.CACHE_VARIABLE, "off")
+    alone = Teacher(Distillation(teacher=folder), data, 4, CPU)
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    first = Teacher(Distillation(teacher=folder), data, 4, CPU)
+
+    def never(*_: Any) -> None:
+        raise AssertionError("a second one has nothing to compute")
+
+    monkeypatch.setattr(Teacher, "_fill", never)
+    second = Teacher(Distillation(teacher=folder), data, 4, CPU)
+    for row in range(20):
+        for a, b, c in zip(*(t.answers(row) for t in (alone, first, second)), strict=True):
+            assert torch.equal(a, b)
+            assert torch.equal(b, c)
+    assert len(list((tmp_path / "cache").rglob("*.npy"))) == 1

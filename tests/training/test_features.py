@@ -11,6 +11,7 @@ import torch
 from bermo_ray.models import assembly, backbone, fusion
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import encode
+from bermo_ray.training import cache as disk
 from bermo_ray.training import features, loop
 from bermo_ray.training.trainer import run_locally
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial
@@ -33,7 +34,7 @@ def small(tiny: str, **changes: Any) -> Trial:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(features.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(disk.CACHE_VARIABLE, str(tmp_path))
     return tmp_path / "features"
 
 
@@ -43,7 +44,7 @@ def test_cached_and_recomputed_give_the_same_numbers(
 ) -> None:
     trial = small(tiny, fusion__name=name)
     first, again = run_locally(trial), run_locally(trial)
-    monkeypatch.setenv(features.CACHE_VARIABLE, "off")
+    monkeypatch.setenv(disk.CACHE_VARIABLE, "off")
     plain = run_locally(trial)
     for a, b, c in zip(first, again, plain, strict=True):
         assert a["loss"] == b["loss"]
@@ -80,7 +81,7 @@ def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
         data = encode(task, rows, backbone.tokenizer(tiny), trial.data.max_length)
         wanted = features.Wanted.by(run.built, data)
         assert wanted is not None
-        return features.key(run.built, data, wanted)
+        return disk.key(run.built.stack.base, data, repr(wanted), "pooler")
 
     base = key(small(tiny))
     assert key(small(tiny, seed=5)) == base  # head and α are not of the encoder
@@ -101,7 +102,7 @@ def test_other_heads_keep_the_tokens_they_read(
     files = [np.load(f) for f in cache.glob("*.npy")]
     rows = {60, 41}
     assert ({len(f) for f in files} == rows) == (task == "similarity")  # one token a row
-    monkeypatch.setenv(features.CACHE_VARIABLE, "off")
+    monkeypatch.setenv(disk.CACHE_VARIABLE, "off")
     plain = run_locally(trial)[-1]
     assert kept["loss"] == pytest.approx(plain["loss"], abs=1e-4)
     assert kept["metric"] == pytest.approx(plain["metric"], abs=1e-4)
@@ -137,19 +138,19 @@ def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
     old = {f: f.stat().st_size for f in cache.glob("*.npy")}
     for file in old:
         os.utime(file, (1, 1))
-    monkeypatch.setenv(features.LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
+    monkeypatch.setenv(disk.LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
     run_locally(small(tiny, data__max_length=10))
     left = list(cache.glob("*.npy"))
     assert sum(f.stat().st_size for f in left) <= 1.2 * sum(old.values())
     assert not all(f in left for f in old)
-    monkeypatch.setenv(features.LIMIT_VARIABLE, "0.000001")
+    monkeypatch.setenv(disk.LIMIT_VARIABLE, "0.000001")
     reports = run_locally(small(tiny, data__max_length=12))
     assert reports[-1]["final"]
     assert set(cache.glob("*.npy")) == set(left)
 
 
 def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
-    os.environ[features.CACHE_VARIABLE] = place
+    os.environ[disk.CACHE_VARIABLE] = place
     torch.set_num_threads(1)
     trial = small(tiny)
     task = registry.get("tense")

@@ -8,7 +8,7 @@ import torch
 from bermo_ray import trial as spec
 from bermo_ray.models import assembly, heads
 from bermo_ray.tasks.encoding import Encoded
-from bermo_ray.training import features
+from bermo_ray.training import cache, features
 from bermo_ray.trial import Trial
 from tests.models.test_families import FAMILIES, folder, task  # noqa: F401
 
@@ -26,7 +26,7 @@ def test_replay_is_the_model(
     head: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(features.CACHE_VARIABLE, "off")
+    monkeypatch.setenv(cache.CACHE_VARIABLE, "off")
     trial = Trial(backbone=folder(family, head), fusion=spec.Fusion(name=name))
     built = assembly.build(trial, task(head))
     data = Encoded(
