@@ -11,7 +11,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -72,13 +73,28 @@ def export(run: str, folder: Path, uri: str) -> tuple[Figures, Figures]:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        figures = _write(model, partial, found.info.run_id)
+        with _quiet():
+            figures = _write(model, partial, found.info.run_id)
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return figures
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars for files of a second."""
+    import transformers
+
+    shown = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.logging.enable_progress_bar()
 
 
 def fetch(place: str, scratch: Path) -> Path:
@@ -114,13 +130,14 @@ def _write(model: Trained, folder: Path, run_id: str) -> tuple[Figures, Figures]
         (folder / FUSION).write_text(fusion_module(model))
     compress(load_file(folder / WEIGHTS), folder / COMPRESSED)
     _compare(model, tokenizer, folder)
-    after = Figures(
-        model.left.nonzero,
-        (folder / WEIGHTS).stat().st_size,
-        (folder / COMPRESSED).stat().st_size,
-        latency(network),
-    )
-    before = _of_stock(model, folder)
+    stock = heads.load(model.trial.backbone, model.task).eval()  # nothing dropped, nothing pruned
+    old, new = latencies([stock, network])
+    after = Figures(model.left.nonzero, *_sizes(folder), new)
+    with tempfile.TemporaryDirectory(prefix="bermo-export-") as scratch:
+        stock.save_pretrained(scratch)
+        compress(load_file(Path(scratch) / WEIGHTS), Path(scratch) / COMPRESSED)
+        nonzero = sum(int(p.count_nonzero()) for p in stock.parameters())
+        before = Figures(nonzero, *_sizes(Path(scratch)), old)
     recipe = {
         "trial": json.loads(model.trial.to_json()),
         "trial_id": model.trial.id,
@@ -138,16 +155,8 @@ def _has_fusion(model: Trained) -> bool:
     return model.trial.fusion.name != "last"
 
 
-def _of_stock(model: Trained, folder: Path) -> Figures:
-    """The figures of the backbone with a fresh head, before anything was dropped or pruned."""
-    stock = heads.load(model.trial.backbone, model.task).eval()
-    with tempfile.TemporaryDirectory(prefix="bermo-export-") as scratch:
-        stock.save_pretrained(scratch)
-        weights = Path(scratch) / WEIGHTS
-        compress(load_file(weights), Path(scratch) / COMPRESSED)
-        sizes = weights.stat().st_size, (Path(scratch) / COMPRESSED).stat().st_size
-    nonzero = sum(int(p.count_nonzero()) for p in stock.parameters())
-    return Figures(nonzero, *sizes, latency(stock))
+def _sizes(folder: Path) -> tuple[int, int]:
+    return (folder / WEIGHTS).stat().st_size, (folder / COMPRESSED).stat().st_size
 
 
 def _compare(model: Trained, tokenizer: Any, folder: Path) -> None:
@@ -178,16 +187,18 @@ def load(folder: Path, model: Trained) -> Any:
         del sys.modules[module.__name__]
 
 
-def latency(model: Any, rounds: int = 9) -> float:
-    """Median seconds of a forward of :data:`SHAPE`, on this machine with torch's threads."""
-    ids = torch.randint(5, min(1000, model.config.vocab_size), SHAPE)
-    seconds = []
+def latencies(models: list[Any], rounds: int = 15) -> list[float]:
+    """Median seconds of a forward of :data:`SHAPE` for each model, on this machine with torch's
+    threads; taken in turns, so that a busy moment hits all of them."""
+    seconds: list[list[float]] = [[] for _ in models]
+    ids = torch.randint(5, min(1000, *(m.config.vocab_size for m in models)), SHAPE)
     with torch.no_grad():
         for _ in range(rounds + 2):
-            start = time.perf_counter()
-            model(ids)
-            seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[2:])
+            for model, taken in zip(models, seconds, strict=True):
+                start = time.perf_counter()
+                model(ids)
+                taken.append(time.perf_counter() - start)
+    return [statistics.median(taken[2:]) for taken in seconds]
 
 
 def compress(tensors: dict[str, torch.Tensor], file: Path) -> None:

@@ -88,6 +88,15 @@ def test_a_pruned_trial_loads_as_a_stock_model(store: Any, tiny: str, tmp_path: 
     assert not list(tmp_path.glob(".*partial"))
 
 
+@pytest.mark.parametrize("task", ["entities", "answer_span", "similarity", "masked_words"])
+def test_every_head_is_exported(store: Any, tiny: str, tmp_path: Path, task: str) -> None:
+    trial = small(tiny, data__task=task, pruning=Pruning(mask_start=0.5))
+    export.export(store.add(trial), tmp_path / "out", store.uri)
+    stock = heads.load(str(tmp_path / "out"), registry.get(task)).eval()
+    own = trained.load(tmp_path / trial.id).built.model
+    assert torch.allclose(logits(stock), logits(own), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name", ["bermo", "mean", "concat", "dwatt", "extra_layers", "every_layer"]
 )
