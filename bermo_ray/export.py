@@ -59,6 +59,7 @@ def export(run: str, folder: Path, uri: str) -> tuple[Figures, Figures]:
         UserError: no such run, one that did not complete, a checkpoint that is gone, or a folder
             that holds something.
     """
+    folder = folder.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not an empty folder; give another")
     found = tracking.find_trial(uri, run)
@@ -111,7 +112,8 @@ def fetch(place: str, scratch: Path) -> Path:
         try:
             fs.copy_files(place, copy.as_uri())
         except (OSError, pa.ArrowException) as error:
-            raise UserError(f"the checkpoint {place} can't be read: {error}") from error
+            why = str(error).splitlines()[0]
+            raise UserError(f"the checkpoint {place} can't be read: {why}") from error
         return copy
     if not place or not Path(place).is_dir():
         raise UserError(f"its checkpoint is gone: {place or 'none was recorded'}")
@@ -170,7 +172,7 @@ def _compare(model: Trained, tokenizer: Any, folder: Path) -> None:
             heads.logits(model.built.model(**batch)), heads.logits(again(**batch)), strict=True
         )
         worst = max(float((a - b).abs().max()) for a, b in pairs)
-    if worst > CLOSE:
+    if not worst <= CLOSE:
         raise RuntimeError(f"the exported model's logits differ by {worst:g} from the trained ones")
 
 
@@ -228,7 +230,8 @@ def decompress(file: Path) -> dict[str, torch.Tensor]:
         with pa.CompressedInputStream(str(file), "zstd") as source:
             packed = from_bytes(source.read())
     except Exception as error:  # safetensors and Arrow each have their own
-        raise UserError(f"{file}: not a compressed model: {error}") from error
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{file}: not a compressed model: {why}") from error
     out = {}
     for key, tensor in packed.items():
         kind, _, name = key.partition(":")
@@ -251,8 +254,11 @@ def unpack(folder: Path) -> Path:
     """Makes a folder's stock weights from its compressed ones (to send only those, say)."""
     file = folder / WEIGHTS
     partial = file.with_suffix(".partial")
-    save_file(decompress(folder / COMPRESSED), partial, metadata={"format": "pt"})
-    partial.replace(file)
+    try:
+        save_file(decompress(folder / COMPRESSED), partial, metadata={"format": "pt"})
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
     return file
 
 

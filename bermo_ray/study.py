@@ -125,19 +125,16 @@ class StudyOptions:
         if folder.is_dir():
             return str(folder.resolve())
         uri = tracking.store_uri(self.runs.expanduser(), self.tracking_uri)
-        if "/" in self.teacher or (not uri.startswith("http") and not _is_file(uri)):
+        absent = uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file()
+        if "/" in self.teacher or absent:
             raise UserError(f"--teacher: no folder {self.teacher!r}, and no trial of that id")
         place = tracking.find_trial(uri, self.teacher).data.tags.get("bermo.checkpoint", "")
-        if not Path(place).is_dir():
+        if not place or not Path(place).is_dir():
             raise UserError(
                 f"--teacher: the checkpoint of {self.teacher} is not a folder here: {place!r}; "
-                "export the trial and give that folder"
+                "copy it to one that every node sees and give that"
             )
         return place
-
-
-def _is_file(uri: str) -> bool:
-    return Path(uri.removeprefix("sqlite:///")).is_file()
 
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741

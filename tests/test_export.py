@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 from mlflow import MlflowClient
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from bermo_ray import cli, export
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, heads
 from bermo_ray.tasks import registry
 from bermo_ray.training import trained
+from bermo_ray.training.check import check
 from bermo_ray.training.trainer import run_locally
-from bermo_ray.trial import Data, Fusion, LayerDrop, Optimizer, Pruning, Trial
+from bermo_ray.trial import Data, Distillation, Fusion, LayerDrop, Optimizer, Pruning, Trial
 
 
 @pytest.fixture
@@ -131,6 +132,16 @@ def test_dropped_layers_make_a_smaller_stock_model(store: Any, tiny: str, tmp_pa
     assert "smaller and every forward faster" in (tmp_path / "out" / "README.md").read_text()
 
 
+def test_closed_gates_are_plain_zeros_and_cost_nothing(
+    store: Any, tiny: str, tmp_path: Path
+) -> None:
+    trial = small(tiny, pruning=Pruning(mask_start=-2.4))  # by −ln 11: about half of them close
+    export.export(store.add(trial), tmp_path / "out", store.uri)
+    for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
+        zeros = tensor[tensor == 0]
+        assert not torch.signbit(zeros).any(), name
+
+
 def test_compressed_weights_come_back_bit_for_bit(tmp_path: Path) -> None:
     torch.manual_seed(0)
     sparse = torch.randn(37, 53) * (torch.rand(37, 53) < 0.1)
@@ -171,6 +182,27 @@ def test_unpack_makes_the_weights_again(store: Any, tiny: str, tmp_path: Path) -
     heads.load(str(folder), registry.get("tense"))
 
 
+def test_an_export_with_a_fusion_or_without_a_head_does_not_teach(
+    store: Any, tiny: str, tmp_path: Path
+) -> None:
+    export.export(store.add(small(tiny, fusion=Fusion(name="mean"))), tmp_path / "out", store.uri)
+    unfinished = tmp_path / "unfinished"
+    run_locally(small(tiny, epochs=2), unfinished)
+    progress = json.loads((unfinished / "progress.json").read_text())
+    progress["history"][-1]["status"] = "diverged"
+    (unfinished / "progress.json").write_text(json.dumps(progress))
+    for folder, task, line in (
+        (tmp_path / "out", "tense", "was exported with a fusion; give the trial itself"),
+        (Path(tiny), "similarity", "has no trained head for regression tasks: no classifier."),
+        (unfinished, "tense", "is diverged, not completed"),
+        (tmp_path / small(tiny, fusion=Fusion(name="mean")).id, "similarity", "its head is for"),
+    ):
+        trial = small(tiny, data__task=task, distillation=Distillation(teacher=str(folder)))
+        with pytest.raises(UserError, match="^[^\n]*$") as caught:
+            check([trial])
+        assert line in str(caught.value)
+
+
 def test_a_trial_can_teach_another(store: Any, tiny: str, tmp_path: Path) -> None:
     from bermo_ray.study import StudyOptions
 
@@ -194,14 +226,19 @@ def test_what_cannot_be_exported_is_one_line(store: Any, tiny: str, tmp_path: Pa
     running = store.add(trial.replace(seed=1), status="running")
     gone = store.add(trial.replace(seed=2))
     store.client.set_tag(gone, "bermo.checkpoint", str(tmp_path / "nowhere"))
+    broken = store.add(trial.replace(seed=3))
+    weights = tmp_path / trial.replace(seed=3).id / "model.safetensors"
+    tensors = load_file(weights)
+    save_file({k: v * float("nan") for k, v in tensors.items()}, weights)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     for asked, folder, line in (
         ("nothing", tmp_path / "out", "no trial 'nothing' in"),
-        ("", tmp_path / "out", "may be any of 3 trials"),
+        ("", tmp_path / "out", "may be any of 4 trials"),
         (run, tmp_path / "full", "is not an empty folder"),
         (running, tmp_path / "out", "is running: only a trial that has ended"),
         (gone, tmp_path / "out", "its checkpoint is gone"),
+        (broken, tmp_path / "out", "are not finite: the trial diverged"),
     ):
         with pytest.raises(UserError, match="^[^\n]*$") as caught:
             export.export(asked, folder, store.uri)

@@ -56,7 +56,10 @@ def problems(trial: Trial, task: Task) -> list[str]:
         found.append(f"data.max_length: got {asked}, {trial.backbone} has {positions} positions")
     if trial.layer_drop is not None:
         try:
-            count -= len(layer_drop.dropped(trial.layer_drop, count))
+            gone = layer_drop.dropped(trial.layer_drop, count)
+            if refused := layer_drop.problem(config, gone):
+                found.append(refused)
+            count -= len(gone)
         except UserError as error:
             found += error.problems
     return found + fusion.problems(trial.fusion, count)

@@ -27,10 +27,11 @@ def stock_name(task: Task) -> str:
     return _STOCK[task.head]
 
 
-def load(name: str, task: Task) -> Any:
+def load(name: str, task: Task, whole: bool = False) -> Any:
     """The stock model of that backbone with the task's head, weights in float32.
 
     Weights that the checkpoint lacks (the head) are drawn from torch's generator: seed it first.
+    ``whole`` refuses that: the head must be there too.
 
     Raises:
         UserError: the family has no such head, or the checkpoint's weights are not the encoder's.
@@ -64,6 +65,9 @@ def load(name: str, task: Task) -> Any:
             transformers.logging.enable_progress_bar()
     encoder = f"{model.base_model_prefix}."
     lost = [k for k in info["missing_keys"] if k.startswith(encoder) and ".pooler." not in k]
+    headless = [k for k in info["missing_keys"] if k not in lost and ".pooler." not in k]
+    if whole and headless:
+        raise UserError(f"{name!r} has no trained head for {task.head} tasks: no {headless[0]}")
     if lost:
         raise UserError(
             f"backbone {name!r}: its weights are not those of its config: {len(lost)} are missing, "
@@ -96,6 +100,6 @@ def loss(kind: HeadKind, answer: Logits, targets: dict[str, torch.Tensor]) -> to
     if kind == "span":
         start, end = (targets["start_positions"], targets["end_positions"])
         return (F.cross_entropy(answer[0], start) + F.cross_entropy(answer[1], end)) / 2
-    return F.cross_entropy(
-        answer[0].flatten(0, -2), targets["labels"].flatten(), ignore_index=IGNORED
-    )
+    wanted = targets["labels"].flatten()
+    total = F.cross_entropy(answer[0].flatten(0, -2), wanted, ignore_index=IGNORED, reduction="sum")
+    return total / (wanted != IGNORED).sum().clamp(min=1)  # rows without a label add nothing

@@ -1,6 +1,7 @@
 """Which layers go (methods §3). Layers are counted from 1, as in the paper."""
 
 from collections.abc import Callable
+from typing import Any
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError, unknown
@@ -61,8 +62,21 @@ def apply(stack: Stack, settings: spec.LayerDrop) -> list[int]:
     Where layers share their weights (ALBERT), the stack only gets shorter.
     """
     gone = dropped(settings, stack.depth)
+    config = stack.base.config
+    if found := problem(config, gone):
+        raise UserError(found)
     if not stack.shared:
         for index in reversed(gone):
             del stack.modules[index - 1]
-    stack.base.config.num_hidden_layers = stack.depth - len(gone)
+    if getattr(config, "layer_types", None):  # of local and global attention, in ModernBERT
+        kinds = enumerate(config.layer_types, 1)
+        config.layer_types = [kind for index, kind in kinds if index not in gone]
+    config.num_hidden_layers = stack.depth - len(gone)
     return gone
+
+
+def problem(config: Any, gone: list[int]) -> str | None:
+    """One line where a stock model can't do without these layers."""
+    if config.model_type == "modernbert" and 1 in gone:
+        return "layer_drop: ModernBERT's first layer is of another kind than the rest; keep layer 1"
+    return None

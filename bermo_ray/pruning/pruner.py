@@ -48,13 +48,17 @@ class Kept(NamedTuple):
     size: int
 
 
+def is_matrix(name: str, parameter: torch.Tensor) -> bool:
+    """Whether it is a weight matrix: biases and norms have one dimension; XLNet's biases and
+    segment embeddings have more, and are told by their names."""
+    return parameter.ndim >= 2 and not name.endswith(("bias", "embed"))
+
+
 def prunable(layers: nn.ModuleList, only: str | None = None) -> dict[str, nn.Parameter]:
     """Every weight matrix in the layers by name (``0.attention.self.query.weight``), each once.
 
     By parameter, not by ``nn.Linear``: XLNet's matrices are bare parameters; ALBERT's layers
-    share theirs. Biases and norms have one dimension; XLNet's biases and segment embeddings have
-    more, and are told by their names. ``only``: a regular expression that names must match
-    somewhere.
+    share theirs. ``only``: a regular expression that names must match somewhere.
 
     Raises:
         UserError: nothing is left to mask.
@@ -62,7 +66,7 @@ def prunable(layers: nn.ModuleList, only: str | None = None) -> dict[str, nn.Par
     found = {
         name: parameter
         for name, parameter in layers.named_parameters()
-        if parameter.ndim >= 2 and not name.endswith(("bias", "embed"))
+        if is_matrix(name, parameter)
     }
     if not found:
         raise UserError("pruning: the layers hold no weight matrix to mask")
@@ -268,7 +272,8 @@ class Pruner:
         self._need("attached", "fold")
         with torch.no_grad():
             self._update()
-            self._put([self.method.masked(m, training=False) for m in self.matrices])
+            # Adding 0 makes −0, what a closed gate leaves of a negative weight, a plain zero.
+            self._put([self.method.masked(m, training=False).add_(0.0) for m in self.matrices])
         self.matrices, self.state = [], "folded"
 
     def state_dict(self) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """Rows to word pieces, and word pieces to padded batches."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,14 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """What a row adds to the number that the head's loss averages over: 1, or its labelled
+        pieces."""
+        if self.task.head not in ("token", "masked"):
+            return np.ones(len(self))
+        return np.array([sum(t != IGNORED for t in row) for row in self.targets["labels"]])
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> dict[str, torch.Tensor]:
         """Those rows, padded to the longest of them."""

@@ -68,8 +68,8 @@ def get(name: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -
             fill(array)
             array.flush()
             partial_file.replace(file)
-    os.utime(file)  # the least recently used goes first
-    kept: np.ndarray = np.load(file, mmap_mode="r").view(np.ndarray)  # memmap's slicing is slow
+        os.utime(file)  # the least recently used goes first
+        kept: np.ndarray = np.load(file, mmap_mode="r").view(np.ndarray)  # memmap slices slowly
     return kept
 
 
@@ -85,5 +85,7 @@ def _make_room(place: Path, size: int) -> None:
     for file in files:
         if held + size <= _limit():
             break
-        held -= file.stat().st_size
-        file.unlink(missing_ok=True)
+        lock = FileLock(f"{file}.lock", blocking=False)
+        with contextlib.suppress(TimeoutError), lock:  # held: somebody is about to map it
+            held -= file.stat().st_size
+            file.unlink(missing_ok=True)

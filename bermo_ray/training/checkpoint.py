@@ -25,6 +25,7 @@ class Progress:
     """Where a run is: optimiser steps done, and every report so far."""
 
     step: int
+    total: int  # steps of the whole run
     history: list[dict[str, Any]]
 
 
@@ -45,14 +46,14 @@ def save(
     if not final:
         state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
         torch.save(state, folder / OPTIMIZER)
-    content = {"step": progress.step, "history": progress.history, "trial": json.loads(trial_json)}
+    content = {**vars(progress), "trial": json.loads(trial_json)}
     (folder / PROGRESS).write_text(json.dumps(content, indent=1))
 
 
 def progress(folder: Path) -> Progress:
     """How far the checkpoint is, without loading weights."""
     content = json.loads((folder / PROGRESS).read_text())
-    return Progress(content["step"], content["history"])
+    return Progress(content["step"], content["total"], content["history"])
 
 
 def load_weights(folder: Path, model: nn.Module, pruner: Pruner | None) -> None:
@@ -71,6 +72,6 @@ def load(
 ) -> None:
     """Puts model, scores, optimiser and rates back as they were."""
     load_weights(folder, model, pruner)
-    state = torch.load(folder / OPTIMIZER, weights_only=True)
+    state = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     rates.load_state_dict(state["rates"])

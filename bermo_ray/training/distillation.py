@@ -15,7 +15,7 @@ from bermo_ray.models import backbone, heads
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import IGNORED, Encoded
 from bermo_ray.tasks.task import Task
-from bermo_ray.training import cache, trained
+from bermo_ray.training import cache, checkpoint, trained
 
 
 def problems(settings: spec.Distillation, task: Task, student: str) -> list[str]:
@@ -23,7 +23,15 @@ def problems(settings: spec.Distillation, task: Task, student: str) -> list[str]
     folder, where = Path(settings.teacher), "distillation.teacher"
     if trained.is_checkpoint(folder):
         taught = trained.trial_of(folder)
-        labels, source = registry.get(taught.data.task).labels, taught.backbone
+        learned, source = registry.get(taught.data.task), taught.backbone
+        labels = learned.labels
+        if learned.head != task.head:
+            return [f"{where}: its head is for {learned.head} tasks, {task.name} is {task.head}"]
+        status = checkpoint.progress(folder).history[-1]["status"]
+        if status != "completed":
+            return [f"{where}: the trial in {settings.teacher} is {status}, not completed"]
+    elif (folder / "fusion.json").is_file():
+        return [f"{where}: {folder} was exported with a fusion; give the trial itself"]
     elif (folder / "config.json").is_file():
         config = json.loads((folder / "config.json").read_text())
         labels, source = tuple(config.get("id2label", {}).values()), settings.teacher
@@ -36,6 +44,11 @@ def problems(settings: spec.Distillation, task: Task, student: str) -> list[str]
         pieces = [backbone.tokenizer(name).get_vocab() for name in (source, student)]
     except UserError as error:
         return [*found, *(f"{where}: {problem}" for problem in error.problems)]
+    if not trained.is_checkpoint(folder) and not found:
+        try:
+            heads.load(settings.teacher, task, whole=True)
+        except UserError as error:
+            found += [f"{where}: {problem}" for problem in error.problems]
     if pieces[0] != pieces[1]:
         sizes = f"{len(pieces[0])} and {len(pieces[1])} word pieces"
         found.append(f"{where}: its vocabulary is not that of {student} ({sizes})")
@@ -109,18 +122,19 @@ class Teacher:
                 own = self._data.own(row, student.shape[1]) if kind != "sequence" else slice(None)
                 teacher[j, own] = self.answers(row)[place].to(student.device)
                 padding[j, own] = False
+            t = self.settings.temperature
+            teacher, student = teacher / t, student / t
             if kind == "span":  # its softmax runs over the row's pieces: padding gets no share
                 lowest = torch.finfo(student.dtype).min
                 teacher = teacher.masked_fill(padding, lowest)
                 student = student.masked_fill(padding, lowest)
-            t = self.settings.temperature
             each = F.kl_div(
-                (student / t).log_softmax(-1),
-                (teacher / t).log_softmax(-1),
+                student.log_softmax(-1),
+                teacher.log_softmax(-1),
                 reduction="none",
                 log_target=True,
             ).sum(-1)
             if kind in ("token", "masked"):
                 each = each[targets["labels"] != IGNORED]
-            parts.append(t**2 * each.mean())
+            parts.append(t**2 * each.sum() / max(1, len(each)))
         return torch.stack(parts).mean()

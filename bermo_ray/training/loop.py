@@ -145,7 +145,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
     ``reason`` when the loss became non-finite or the metric ended no better than a constant answer.
     """
     folder = reporter.resume_from()
-    done = checkpoint.progress(folder) if folder else Progress(0, [])
+    done = checkpoint.progress(folder) if folder else Progress(0, 0, [])
     if done.history and done.history[-1]["final"]:  # it ended, but the driver did not hear of it
         reporter.report(done.history[-1] | {"history": done.history}, None)
         return done.history[-1]
@@ -172,7 +172,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         run.built.fusion.progress = step / run.total
         everyone = order[place]
         with run.pruner.step(step) if run.pruner else nullcontext():
-            loss = _backward(run, parallel, everyone[rank::world], world / len(everyone))
+            loss = _backward(run, parallel, everyone[rank::world], everyone)
         norm = nn.utils.clip_grad_norm_(trainable, trial.optimizer.clip)
         run.adam.step()
         if run.pruner:
@@ -186,7 +186,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         if broken or step in borders:
             now = losses.report() | _measure(run, step, broken or step == run.total)
             now |= _verdict(now, broken, trial.pruning) if now["final"] else {}
-            done = Progress(step, [*done.history, _finite(now)])
+            done = Progress(step, run.total, [*done.history, _finite(now)])
             save = partial(
                 checkpoint.save,
                 trial_json=trial.to_json(),
@@ -237,11 +237,14 @@ def _parallel(run: Run) -> nn.Module:
     )
 
 
-def _backward(run: Run, model: nn.Module, rows: np.ndarray, share: float) -> torch.Tensor:
+def _backward(run: Run, model: nn.Module, rows: np.ndarray, everyone: np.ndarray) -> torch.Tensor:
     """Gradients of this worker's rows, in as many parts as asked for; gives their mean loss.
 
-    Workers' gradients are averaged; ``share`` (workers / rows of all) makes it the mean over rows.
+    A part counts by what its loss averages (rows, or labelled pieces), so that parts and workers,
+    whose gradients are averaged, add up to the loss of ``everyone``'s rows as one batch.
     """
+    counts = run.data["train"].counts
+    share = (dist.get_world_size() if dist.is_initialized() else 1) / max(1, counts[everyone].sum())
     total = torch.zeros((), device=run.device)
     parts = np.array_split(rows, min(run.trial.micro_batches, len(rows)))
     for i, part in enumerate(parts):
@@ -249,8 +252,8 @@ def _backward(run: Run, model: nn.Module, rows: np.ndarray, share: float) -> tor
         # One exchange a step.
         with cast("DistributedDataParallel", model).no_sync() if shared else nullcontext():
             loss = _loss(run, model, part)
-            (loss * (len(part) * share)).backward()
-        total += loss.detach() * (len(part) / len(rows))
+            (loss * float(counts[part].sum() * share)).backward()
+        total += loss.detach() * float(counts[part].sum() / max(1, counts[rows].sum()))
     return total
 
 

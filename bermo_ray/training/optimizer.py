@@ -6,7 +6,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from bermo_ray.models.assembly import Assembled
-from bermo_ray.pruning.pruner import Pruner
+from bermo_ray.pruning.pruner import Pruner, is_matrix
 from bermo_ray.trial import Optimizer
 
 
@@ -19,7 +19,11 @@ def build(
     """
     fast = list(assembled.fusion.scalars()) + (pruner.scores() if pruner else [])
     fast_ids = {id(p) for p in fast}
-    slow = [p for p in assembled.model.parameters() if p.requires_grad and id(p) not in fast_ids]
+    slow = {
+        name: p
+        for name, p in assembled.model.named_parameters()
+        if p.requires_grad and id(p) not in fast_ids
+    }
     groups: list[dict[str, Any]] = [
         {
             "params": [p for p in fast if p.requires_grad],
@@ -27,12 +31,12 @@ def build(
             "weight_decay": 0.0,
         },
         {
-            "params": [p for p in slow if p.ndim >= 2],
+            "params": [p for name, p in slow.items() if is_matrix(name, p)],
             "lr": settings.learning_rate,
             "weight_decay": settings.weight_decay,
         },
         {
-            "params": [p for p in slow if p.ndim < 2],
+            "params": [p for name, p in slow.items() if not is_matrix(name, p)],
             "lr": settings.learning_rate,
             "weight_decay": 0.0,
         },

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bermo_ray.errors import UserError
 from bermo_ray.models import assembly
 from bermo_ray.pruning.pruner import Count, Pruner, count
@@ -52,8 +54,8 @@ def load(folder: Path) -> Trained:
     built = assembly.build(trial, task)
     pruner = None
     if trial.pruning:
-        warmup = trial.warmup_steps(progress.step)
-        pruner = Pruner(trial.pruning, Schedule.of(trial.pruning, progress.step, warmup))
+        warmup = trial.warmup_steps(progress.total)
+        pruner = Pruner(trial.pruning, Schedule.of(trial.pruning, progress.total, warmup))
         pruner.attach(built.stack.modules)
         pruner.now = progress.step
     checkpoint.load_weights(folder, built.model, pruner)
@@ -61,5 +63,7 @@ def load(folder: Path) -> Trained:
     names = tuple(matrix.name for matrix in pruner.matrices) if pruner else ()
     if pruner:
         pruner.fold()
+    if not all(bool(torch.isfinite(p).all()) for p in built.model.parameters()):
+        raise UserError(f"the weights in {folder} are not finite: the trial diverged")
     built.model.eval()
     return Trained(trial, task, built, progress.history[-1], left, names)

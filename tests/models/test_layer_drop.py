@@ -1,6 +1,8 @@
 import pytest
 
 from bermo_ray.errors import UserError
+from bermo_ray.models import layer_drop
+from bermo_ray.models.backbone import stack
 from bermo_ray.models.layer_drop import dropped
 from bermo_ray.trial import LayerDrop
 
@@ -40,3 +42,18 @@ def test_bad_input_is_one_line(settings: LayerDrop, line: str) -> None:
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         dropped(settings, 6)
     assert line in str(caught.value)
+
+
+def test_modernberts_kinds_of_layers_go_along() -> None:
+    from transformers import ModernBertConfig, ModernBertModel
+
+    small = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 12}
+    config = ModernBertConfig(**small, num_hidden_layers=4, pad_token_id=0)
+    kinds = list(config.layer_types)
+    assert len(set(kinds)) == 2
+    model = ModernBertModel(config)
+    layer_drop.apply(stack(model), LayerDrop(strategy="explicit", layers=(2, 3)))
+    assert model.config.layer_types == [kinds[0], kinds[3]]
+    ModernBertConfig.from_dict(model.config.to_dict())  # a stock configuration
+    with pytest.raises(UserError, match="keep layer 1"):
+        layer_drop.apply(stack(model), LayerDrop(strategy="bottom", count=1))
