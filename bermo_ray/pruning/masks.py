@@ -11,7 +11,7 @@ To add a method: subclass :class:`Method` and name it in ``METHODS``.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ LOW, HIGH, BETA = -0.1, 1.1, 2 / 3
 CLAMP = 1e-4  # u stays in [1e-4, 1 - 1e-4], so that its logit is finite
 # P(M > 0) = σ(S − β·ln(−l/r)): the shift of the L0 penalty.
 PENALTY_SHIFT = -BETA * math.log(-LOW / HIGH)
+BLOCK = 2**20  # numbers: 4 MB, a share of a CPU's last cache
 LEAST = 0.005  # share of a matrix that soft movement never goes below, plus one weight
 
 
@@ -70,20 +71,15 @@ def top(values: Sequence[torch.Tensor], keep: int) -> tuple[float, list[torch.Te
 
 
 def above(
-    x: torch.Tensor, values: torch.Tensor, matrix: Matrix, out: torch.Tensor | None = None
+    x: torch.Tensor, values: torch.Tensor, cut: float, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``x`` where ``values`` are above the matrix's cut or among its ties, else 0.
+    """``x`` where ``values`` are above the cut, else 0.
 
     One pass and no mask in memory: it is what torch's relu does backwards.
     """
-    kept = None if matrix.ties is None else x.flatten()[matrix.ties]
     if out is None:
-        out = torch.ops.aten.threshold_backward(x, values, matrix.cut)
-    else:
-        torch.ops.aten.threshold_backward(x, values, matrix.cut, grad_input=out)
-    if kept is not None:
-        out.view(-1)[matrix.ties] = kept
-    return out
+        return torch.ops.aten.threshold_backward(x, values, cut)
+    return torch.ops.aten.threshold_backward(x, values, cut, grad_input=out)
 
 
 def hard_concrete(scores: torch.Tensor, uniform: torch.Tensor | None = None) -> torch.Tensor:
@@ -101,9 +97,9 @@ def _concrete(scores: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     return uniform.add_(scores).div_(BETA).sigmoid_()
 
 
-def _stretch(soft: torch.Tensor) -> torch.Tensor:
+def _stretch(soft: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """clamp(s(r − l) + l, 0, 1)."""
-    return (soft * (HIGH - LOW)).add_(LOW).clamp_(0, 1)
+    return torch.mul(soft, HIGH - LOW, out=out).add_(LOW).clamp_(0, 1)
 
 
 def uniform_like(x: torch.Tensor) -> torch.Tensor:
@@ -118,6 +114,15 @@ def uniform_like(x: torch.Tensor) -> torch.Tensor:
     words = random.integers(2**64 - 1, size=-(-x.numel() // 4), dtype=np.uint64, endpoint=True)
     signed = torch.from_numpy(words.view(np.int16)[: x.numel()]).view(x.shape)
     return (signed * 2.0**-16).add_(0.5 + 2.0**-17)
+
+
+def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The tensors, all of one shape, as flat pieces that a CPU's cache holds: a chain of cheap
+    operations is bound by memory otherwise. Other devices get them whole."""
+    if tensors[0].device.type != "cpu" or not all(t.is_contiguous() for t in tensors):
+        yield tensors
+        return
+    yield from zip(*(t.view(-1).split(BLOCK) for t in tensors), strict=True)
 
 
 class Method(ABC):
@@ -138,9 +143,22 @@ class Method(ABC):
 
     @abstractmethod
     def chain(
-        self, matrix: Matrix, dense: torch.Tensor, grad: torch.Tensor, out: torch.Tensor
+        self,
+        matrix: Matrix,
+        dense: torch.Tensor,
+        grad: torch.Tensor,
+        out: torch.Tensor,
+        pull: float = 0.0,
     ) -> None:
-        """Turns G in ``grad`` into the weight's gradient; ``out`` becomes the scores'."""
+        """Turns G in ``grad`` into the weight's gradient; ``out`` becomes the scores', with
+        ``pull`` times the penalty's for each score."""
+
+    def _add_penalty(self, out: torch.Tensor, scores: torch.Tensor, pull: float) -> None:
+        """out += pull·σ'(S + shift), σ' = σ(1 − σ)."""
+        if pull and self.shift is not None:
+            p = (scores + self.shift).sigmoid_() if self.shift else scores.sigmoid()
+            slope = p.new_tensor(pull).expand_as(p)
+            out.add_(torch.ops.aten.sigmoid_backward(slope, p, grad_input=p))
 
     @abstractmethod
     def opened(self, matrix: Matrix) -> torch.Tensor:
@@ -161,18 +179,34 @@ class _Hard(Method):
 
     def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
         dense = matrix.weight.detach()
-        return above(dense, self.values(matrix, dense), matrix)
+        out = above(dense, self.values(matrix, dense), matrix.cut)
+        if matrix.ties is not None:
+            out.view(-1)[matrix.ties] = dense.flatten()[matrix.ties]
+        return out
 
     def chain(
-        self, matrix: Matrix, dense: torch.Tensor, grad: torch.Tensor, out: torch.Tensor
+        self,
+        matrix: Matrix,
+        dense: torch.Tensor,
+        grad: torch.Tensor,
+        out: torch.Tensor,
+        pull: float = 0.0,
     ) -> None:
-        if matrix.scores is not None:
-            torch.mul(grad, dense, out=out)
-        above(grad, self.values(matrix, dense), matrix, out=grad)
+        tied = None if matrix.ties is None else grad.flatten()[matrix.ties]
+        ranked = self.values(matrix, dense)
+        for w, g, o, values in blocks(dense, grad, out, ranked):
+            if matrix.scores is not None:
+                torch.mul(g, w, out=o)
+                self._add_penalty(o, values, pull)
+            above(g, values, matrix.cut, out=g)
+        if tied is not None:
+            grad.view(-1)[matrix.ties] = tied
 
     def opened(self, matrix: Matrix) -> torch.Tensor:
-        values = self.values(matrix, matrix.weight.detach())
-        return above(torch.ones_like(values), values, matrix) > 0
+        there = self.values(matrix, matrix.weight.detach()) > matrix.cut
+        if matrix.ties is not None:
+            there.view(-1)[matrix.ties] = True
+        return there
 
 
 class Movement(_Hard):
@@ -231,21 +265,33 @@ class L0(Method):
     def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
         assert matrix.scores is not None
         scores = matrix.scores.detach()
-        soft = _concrete(scores, uniform_like(scores)) if training else scores.sigmoid()
+        soft = uniform_like(scores) if training else torch.empty_like(scores)
+        out = torch.empty_like(scores)
+        for s, o, score, w in blocks(soft, out, scores, matrix.weight.detach()):
+            _concrete(score, s) if training else torch.sigmoid(score, out=s)
+            _stretch(s, o).mul_(w)
         matrix.soft = soft if training else None
-        return _stretch(soft).mul_(matrix.weight.detach())
+        return out
 
     def chain(
-        self, matrix: Matrix, dense: torch.Tensor, grad: torch.Tensor, out: torch.Tensor
+        self,
+        matrix: Matrix,
+        dense: torch.Tensor,
+        grad: torch.Tensor,
+        out: torch.Tensor,
+        pull: float = 0.0,
     ) -> None:
         # dM/dS = (r−l)/β · s(1−s) where M is not clamped, else 0 (Eq. 5 with 0 ≤ Z ≤ 1).
-        soft = matrix.soft
-        assert soft is not None
-        raw = (soft * (HIGH - LOW)).add_(LOW)
-        torch.mul(grad, dense, out=out).mul_((HIGH - LOW) / BETA)
-        torch.ops.aten.hardtanh_backward(out, raw, 0.0, 1.0, grad_input=out)
-        torch.ops.aten.sigmoid_backward(out, soft, grad_input=out)
-        grad.mul_(raw.clamp_(0, 1))
+        assert matrix.soft is not None
+        assert matrix.scores is not None
+        scores = matrix.scores.detach()
+        for w, g, o, s, score in blocks(dense, grad, out, matrix.soft, scores):
+            raw = (s * (HIGH - LOW)).add_(LOW)
+            torch.mul(g, w, out=o).mul_((HIGH - LOW) / BETA)
+            torch.ops.aten.hardtanh_backward(o, raw, 0.0, 1.0, grad_input=o)
+            torch.ops.aten.sigmoid_backward(o, s, grad_input=o)
+            self._add_penalty(o, score, pull)
+            g.mul_(raw.clamp_(0, 1))
         matrix.soft = None
 
     def opened(self, matrix: Matrix) -> torch.Tensor:
@@ -265,13 +311,3 @@ def penalty(matrix: Matrix, shift: float) -> torch.Tensor:
     """Mean of σ(S + shift): ``l1`` with shift 0, ``l0``'s P(M > 0) with :data:`PENALTY_SHIFT`."""
     assert matrix.scores is not None
     return (matrix.scores + shift).sigmoid().mean()
-
-
-def add_penalty_gradient(matrix: Matrix, shift: float, weight: float) -> None:
-    """Adds weight·Σσ'(S + shift) to the scores' gradient: σ' = σ(1 − σ)."""
-    assert matrix.scores is not None
-    assert matrix.scores.grad is not None
-    scores = matrix.scores.detach()
-    p = (scores + shift).sigmoid_() if shift else scores.sigmoid()
-    slope = torch.ops.aten.sigmoid_backward(p.new_tensor(weight).expand_as(p), p, grad_input=p)
-    matrix.scores.grad.add_(slope)

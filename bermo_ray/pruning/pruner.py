@@ -12,7 +12,7 @@ from torch import nn
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError, unknown
-from bermo_ray.pruning.masks import METHODS, Matrix, add_penalty_gradient, penalty, top
+from bermo_ray.pruning.masks import METHODS, Matrix, penalty, top
 from bermo_ray.pruning.schedule import Schedule
 
 WIDEST = 0.2  # a wider gap between density and target drives the multipliers no harder
@@ -151,27 +151,25 @@ class Pruner:
             self._chain(dense, forms)
 
     def _chain(self, dense: list[torch.Tensor], forms: list[torch.Tensor]) -> None:
-        for matrix, weight, out in zip(self.matrices, dense, forms, strict=True):
+        shares, factor = self._weights(), self._climb()
+        for matrix, weight, out, share in zip(self.matrices, dense, forms, shares, strict=True):
             grad = matrix.weight.grad
             if grad is None:  # no forward came by (layers that a model has but does not use)
                 continue
-            self.method.chain(matrix, weight, grad, out)
+            self.method.chain(matrix, weight, grad, out, factor * share / matrix.size)
             if matrix.scores is not None:
                 matrix.scores.grad = out
         if self.method.noisy and dist.is_initialized():
             self._average()
-        if self.method.shift is None:
-            return
+
+    def _climb(self) -> float:
+        """λ of this step; a learned one goes a step up, or down."""
         if self.settings.target is None:
-            factor = self.multiplier
-        else:  # ascent on both multipliers (methods §2, Target mode)
-            gap = self._gap()
-            rate = self.settings.multiplier_rate / self.schedule.total
-            self.learned += rate * torch.tensor([gap, SECOND * gap**2])
-            factor = self._learned(gap)
-        for matrix, share in zip(self.matrices, self._weights(), strict=True):
-            if factor and matrix.scores is not None and matrix.scores.grad is not None:
-                add_penalty_gradient(matrix, self.method.shift, factor * share / matrix.size)
+            return self.multiplier
+        gap = self._gap()  # ascent on both multipliers (methods §2, Target mode)
+        rate = self.settings.multiplier_rate / self.schedule.total
+        self.learned += rate * torch.tensor([gap, SECOND * gap**2])
+        return self._learned(gap)
 
     def settle(self, furthest: float) -> None:
         """Behind an optimiser step at the flat end: moves all scores alike, by no more than

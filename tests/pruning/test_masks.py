@@ -5,10 +5,12 @@ import torch
 from torch import nn
 
 from bermo_ray.pruning.masks import (
+    BLOCK,
     METHODS,
     PENALTY_SHIFT,
     Matrix,
     above,
+    blocks,
     hard_concrete,
     penalty,
     top,
@@ -56,10 +58,22 @@ class TestTop:
         assert top([torch.zeros(3)], 0) == (math.inf, [None])
 
     def test_kept_by_cut_and_ties(self) -> None:
-        found = matrix(torch.ones(4))
+        x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        found = matrix(x, torch.tensor([5.0, 0, 0, -1]))
         found.cut, found.ties = 0.0, torch.tensor([2])
-        kept = above(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([5.0, 0, 0, -1]), found)
-        assert kept.tolist() == [1.0, 0.0, 3.0, 0.0]
+        assert above(x, torch.tensor([5.0, 0, 0, -1]), 0.0).tolist() == [1.0, 0.0, 0.0, 0.0]
+        assert METHODS["movement"].masked(found, True).tolist() == [1.0, 0.0, 3.0, 0.0]
+        assert METHODS["movement"].opened(found).tolist() == [True, False, True, False]
+
+    def test_blocks_cover_everything(self) -> None:
+        x = torch.arange(2.0 * BLOCK + 3).view(1, -1)
+        for whole in (x, x.expand(2, -1)):  # what is not contiguous comes whole
+            y = torch.zeros_like(whole).contiguous()
+            parts = list(blocks(whole, y))
+            for a, b in parts:
+                b.add_(a)
+            assert torch.equal(y, whole)
+            assert len(parts) == (3 if whole is x else 1)
 
 
 class TestMagnitude:
@@ -156,8 +170,9 @@ class TestL0:
 
     def test_gradient_is_what_autograd_finds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.manual_seed(0)
-        weight, scores, grad = torch.randn(50, 40), torch.randn(50, 40) * 3, torch.randn(50, 40)
-        noise = torch.rand(50, 40)
+        shape = (300, 450)  # more than two blocks
+        weight, scores, grad = torch.randn(shape), torch.randn(shape) * 3, torch.randn(shape)
+        noise = torch.rand(shape)
         monkeypatch.setattr("bermo_ray.pruning.masks.uniform_like", lambda x: noise.clone())
         found = matrix(weight.clone(), scores.clone())
         form = METHODS["l0"].masked(found, training=True)
