@@ -100,6 +100,8 @@ def loss(kind: HeadKind, answer: Logits, targets: dict[str, torch.Tensor]) -> to
     if kind == "span":
         start, end = (targets["start_positions"], targets["end_positions"])
         return (F.cross_entropy(answer[0], start) + F.cross_entropy(answer[1], end)) / 2
+    if kind == "sequence":
+        return F.cross_entropy(answer[0], targets["labels"])
     wanted = targets["labels"].flatten()
     total = F.cross_entropy(answer[0].flatten(0, -2), wanted, ignore_index=IGNORED, reduction="sum")
     return total / (wanted != IGNORED).sum().clamp(min=1)  # rows without a label add nothing

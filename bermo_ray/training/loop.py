@@ -26,6 +26,7 @@ from bermo_ray.training import checkpoint, features, optimizer
 from bermo_ray.training.checkpoint import Progress
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.evaluate import evaluate
+from bermo_ray.training.memory import keep_freed_memory
 from bermo_ray.trial import Pruning, Trial
 
 Report = dict[str, Any]
@@ -144,6 +145,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
     The last report has ``final=True`` and a ``status``: ``completed``, or ``diverged`` with a
     ``reason`` when the loss became non-finite or the metric ended no better than a constant answer.
     """
+    keep_freed_memory()
     folder = reporter.resume_from()
     done = checkpoint.progress(folder) if folder else Progress(0, 0, [])
     if done.history and done.history[-1]["final"]:  # it ended, but the driver did not hear of it
