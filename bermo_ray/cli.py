@@ -109,13 +109,8 @@ def export(
     table = Table(box=None)
     for name in ("", "started from", "exported", "ratio"):
         table.add_column(name, justify="right" if name else "left")
-    for name, unit, form in (
-        ("nonzero", 1, "{:,.0f}"), ("dense_bytes", 1e6, "{:.1f} MB"),
-        ("compressed_bytes", 1e6, "{:.1f} MB"), ("latency", 1e-3, "{:.1f} ms"),
-    ):  # fmt: skip
-        old, new = getattr(before, name), getattr(after, name)
-        shown = name.replace("_bytes", " file").replace("nonzero", "non-zero parameters")
-        table.add_row(shown, form.format(old / unit), form.format(new / unit), f"{new / old:.2f}")
+    for row in exporting.rows(before, after):
+        table.add_row(*row)
     Console(highlight=False).print(table)
     print(f"{folder}: {exporting.CARD} says what got smaller and what got faster")
 

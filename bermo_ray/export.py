@@ -11,8 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -74,7 +73,7 @@ def export(run: str, folder: Path, uri: str) -> tuple[Figures, Figures]:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        with _quiet():
+        with heads.quiet():
             figures = _write(model, partial, found.info.run_id)
         if folder.exists():
             folder.rmdir()
@@ -82,20 +81,6 @@ def export(run: str, folder: Path, uri: str) -> tuple[Figures, Figures]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return figures
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars for files of a second."""
-    import transformers
-
-    shown = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers.logging.enable_progress_bar()
 
 
 def fetch(place: str, scratch: Path) -> Path:
@@ -333,6 +318,20 @@ def fusion_module(model: Trained) -> str:
     return header + "\n\n".join(inspect.getsource(part) for part in parts) + "\n" + footer
 
 
+def rows(before: Figures, after: Figures) -> list[list[str]]:
+    """The four figures for a table: name, before, after, ratio."""
+    shown = []
+    for field, name, unit, form in (
+        ("nonzero", "non-zero parameters", 1, "{:,.0f}"),
+        ("dense_bytes", "file, dense", 1e6, "{:.1f} MB"),
+        ("compressed_bytes", "file, compressed", 1e6, "{:.1f} MB"),
+        ("latency", f"latency of {SHAPE[0]} × {SHAPE[1]} pieces, CPU", 1e-3, "{:.1f} ms"),
+    ):
+        old, new = getattr(before, field), getattr(after, field)
+        shown.append([name, form.format(old / unit), form.format(new / unit), f"{new / old:.2f}"])
+    return shown
+
+
 def card(model: Trained, before: Figures, after: Figures) -> str:
     """The model card: what it is, its metric, the four figures, and what they mean."""
     trial, report = model.trial, model.report
@@ -344,17 +343,7 @@ def card(model: Trained, before: Figures, after: Figures) -> str:
         else f"from transformers import {heads.stock_name(model.task)}\n\n"
         f"model = {heads.stock_name(model.task)}.from_pretrained('.')"
     )
-    rows = [
-        ("non-zero parameters", f"{before.nonzero:,}", f"{after.nonzero:,}",
-         after.nonzero / before.nonzero),
-        ("file, dense", _mb(before.dense_bytes), _mb(after.dense_bytes),
-         after.dense_bytes / before.dense_bytes),
-        ("file, compressed", _mb(before.compressed_bytes), _mb(after.compressed_bytes),
-         after.compressed_bytes / before.compressed_bytes),
-        (f"latency of {SHAPE[0]} × {SHAPE[1]} pieces, CPU", f"{before.latency * 1e3:.1f} ms",
-         f"{after.latency * 1e3:.1f} ms", after.latency / before.latency),
-    ]  # fmt: skip
-    table = "\n".join(f"| {n} | {b} | {a} | {r:.2f} |" for n, b, a, r in rows)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows(before, after))
     status = "" if report["status"] == "completed" else f" ({report['status']}: {report['reason']})"
     return f"""---
 library_name: transformers
@@ -403,7 +392,3 @@ def meaning(model: Trained) -> str:
         size = sum(p.numel() for p in model.built.fusion.parameters())
         said.append(f"The fusion adds {size:,} parameters, in `{FUSION_WEIGHTS}`.")
     return " ".join(said) or "Nothing was taken away: it is as large and as fast as it started."
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"

@@ -1,5 +1,7 @@
 """Head kinds: each is the stock `transformers` head, so that what is trained loads anywhere."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +29,22 @@ def stock_name(task: Task) -> str:
     return _STOCK[task.head]
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' bars, and its warning of a new head, which is expected."""
+    from transformers import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+
+
 def load(name: str, task: Task, whole: bool = False) -> Any:
     """The stock model of that backbone with the task's head, weights in float32.
 
@@ -48,21 +66,14 @@ def load(name: str, task: Task, whole: bool = False) -> Any:
     stock = getattr(transformers, _STOCK[task.head])
     if type(backbone.config(name)) not in stock._model_mapping:
         raise UserError(f"backbone {name!r}: its family has no head for {task.head} tasks")
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # a new head is expected, not worth a warning
-    bar = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.disable_progress_bar()
     try:
-        model, info = stock.from_pretrained(
-            backbone.location(name), output_loading_info=True, **settings
-        )
+        with quiet():
+            model, info = stock.from_pretrained(
+                backbone.location(name), output_loading_info=True, **settings
+            )
     except (OSError, RuntimeError, SafetensorError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"backbone {name!r}: its weights can't be loaded: {why}") from error
-    finally:
-        transformers.logging.set_verbosity(verbosity)
-        if bar:
-            transformers.logging.enable_progress_bar()
     encoder = f"{model.base_model_prefix}."
     lost = [k for k in info["missing_keys"] if k.startswith(encoder) and ".pooler." not in k]
     headless = [k for k in info["missing_keys"] if k not in lost and ".pooler." not in k]

@@ -142,6 +142,15 @@ class Method(ABC):
         """W', of the weight's shape, in new memory."""
 
     @abstractmethod
+    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+        """What a step's mask is made of: the ranked values, or l0's s; of the weight's shape."""
+
+    @abstractmethod
+    def through(
+        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, decides: torch.Tensor, cut: float
+    ) -> None:
+        """The chain rule on a block: G in ``g`` becomes ∂L/∂W, ``out`` becomes ∂L/∂S."""
+
     def chain(
         self,
         matrix: Matrix,
@@ -152,6 +161,15 @@ class Method(ABC):
     ) -> None:
         """Turns G in ``grad`` into the weight's gradient; ``out`` becomes the scores', with
         ``pull`` times the penalty's for each score."""
+        tied = None if matrix.ties is None else grad.flatten()[matrix.ties]
+        decides = self.decides(matrix, dense)
+        scores = decides if matrix.scores is None else matrix.scores.detach()
+        for w, g, o, d, s in blocks(dense, grad, out, decides, scores):
+            self.through(w, g, o, d, matrix.cut)
+            self._add_penalty(o, s, pull)
+        if tied is not None:
+            grad.view(-1)[matrix.ties] = tied
+        matrix.soft = None
 
     def _add_penalty(self, out: torch.Tensor, scores: torch.Tensor, pull: float) -> None:
         """out += pull·σ'(S + shift), σ' = σ(1 − σ)."""
@@ -164,46 +182,34 @@ class Method(ABC):
     def opened(self, matrix: Matrix) -> torch.Tensor:
         """Where the mask of evaluation is above 0."""
 
-    def border(self, threshold: float) -> float:
-        """The score above which evaluation keeps a weight, where that is one number for all."""
-        raise NotImplementedError
+    def border(self, threshold: float) -> float | None:
+        """The score above which evaluation keeps a weight; None where ranks decide."""
+        return None
 
 
 class _Hard(Method):
     """Masks of 0 and 1: kept is what ranks above the cut."""
 
-    def values(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
-        """What is ranked."""
+    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
         assert matrix.scores is not None
         return matrix.scores.detach()
 
     def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
         dense = matrix.weight.detach()
-        out = above(dense, self.values(matrix, dense), matrix.cut)
+        out = above(dense, self.decides(matrix, dense), matrix.cut)
         if matrix.ties is not None:
             out.view(-1)[matrix.ties] = dense.flatten()[matrix.ties]
         return out
 
-    def chain(
-        self,
-        matrix: Matrix,
-        dense: torch.Tensor,
-        grad: torch.Tensor,
-        out: torch.Tensor,
-        pull: float = 0.0,
+    def through(
+        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, decides: torch.Tensor, cut: float
     ) -> None:
-        tied = None if matrix.ties is None else grad.flatten()[matrix.ties]
-        ranked = self.values(matrix, dense)
-        for w, g, o, values in blocks(dense, grad, out, ranked):
-            if matrix.scores is not None:
-                torch.mul(g, w, out=o)
-                self._add_penalty(o, values, pull)
-            above(g, values, matrix.cut, out=g)
-        if tied is not None:
-            grad.view(-1)[matrix.ties] = tied
+        if self.start is not None:
+            torch.mul(g, w, out=out)
+        above(g, decides, cut, out=g)
 
     def opened(self, matrix: Matrix) -> torch.Tensor:
-        there = self.values(matrix, matrix.weight.detach()) > matrix.cut
+        there = self.decides(matrix, matrix.weight.detach()) > matrix.cut
         if matrix.ties is not None:
             there.view(-1)[matrix.ties] = True
         return there
@@ -217,7 +223,7 @@ class Movement(_Hard):
     def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
         for group in [matrices] if together else [[m] for m in matrices]:
             keep = int(threshold * sum(m.size for m in group))
-            cut, ties = top([self.values(m, m.weight.detach()) for m in group], keep)
+            cut, ties = top([self.decides(m, m.weight.detach()) for m in group], keep)
             for matrix, places in zip(group, ties, strict=True):
                 matrix.cut, matrix.ties = cut, places
 
@@ -227,7 +233,7 @@ class Magnitude(Movement):
 
     start = None
 
-    def values(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
         return dense.abs()
 
 
@@ -242,7 +248,7 @@ class SoftMovement(_Hard):
     def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
         cut = self.border(threshold)
         for matrix in matrices:
-            scores = self.values(matrix, matrix.weight)
+            scores = self.decides(matrix, matrix.weight)
             least = int(LEAST * matrix.size) + 1
             matrix.cut, matrix.ties = cut, None
             if int((scores > cut).count_nonzero()) < least:
@@ -273,26 +279,19 @@ class L0(Method):
         matrix.soft = soft if training else None
         return out
 
-    def chain(
-        self,
-        matrix: Matrix,
-        dense: torch.Tensor,
-        grad: torch.Tensor,
-        out: torch.Tensor,
-        pull: float = 0.0,
+    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+        assert matrix.soft is not None
+        return matrix.soft
+
+    def through(
+        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, decides: torch.Tensor, cut: float
     ) -> None:
         # dM/dS = (r−l)/β · s(1−s) where M is not clamped, else 0 (Eq. 5 with 0 ≤ Z ≤ 1).
-        assert matrix.soft is not None
-        assert matrix.scores is not None
-        scores = matrix.scores.detach()
-        for w, g, o, s, score in blocks(dense, grad, out, matrix.soft, scores):
-            raw = (s * (HIGH - LOW)).add_(LOW)
-            torch.mul(g, w, out=o).mul_((HIGH - LOW) / BETA)
-            torch.ops.aten.hardtanh_backward(o, raw, 0.0, 1.0, grad_input=o)
-            torch.ops.aten.sigmoid_backward(o, s, grad_input=o)
-            self._add_penalty(o, score, pull)
-            g.mul_(raw.clamp_(0, 1))
-        matrix.soft = None
+        raw = (decides * (HIGH - LOW)).add_(LOW)
+        torch.mul(g, w, out=out).mul_((HIGH - LOW) / BETA)
+        torch.ops.aten.hardtanh_backward(out, raw, 0.0, 1.0, grad_input=out)
+        torch.ops.aten.sigmoid_backward(out, decides, grad_input=out)
+        g.mul_(raw.clamp_(0, 1))
 
     def opened(self, matrix: Matrix) -> torch.Tensor:
         assert matrix.scores is not None

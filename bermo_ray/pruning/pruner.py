@@ -185,7 +185,9 @@ class Pruner:
         scores = [s.detach() for s in self.scores()]
         keep = round(self.schedule.density(self.now) * sum(s.numel() for s in scores))
         lowest, _ = top(scores, keep)
-        shift = self.method.border(self.schedule.threshold(self.now)) - lowest
+        border = self.method.border(self.schedule.threshold(self.now))
+        assert border is not None  # only methods that have one take a target
+        shift = border - lowest
         for score in scores:
             score.add_(max(-furthest, min(furthest, shift)))
 
