@@ -103,26 +103,36 @@ def _stretch(soft: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tenso
 
 
 def uniform_like(x: torch.Tensor) -> torch.Tensor:
-    """Uniform noise in (0, 1) that torch's seed decides.
+    """Uniform noise in (0, 1) that torch's seed decides."""
+    return _uniform(_random_like(x))
 
-    On CPUs torch draws one number at a time; numpy's 64 bits make four numbers (k + ½)/2¹⁶, in a
-    fifth of the time.
+
+def _random_like(x: torch.Tensor) -> torch.Tensor:
+    """What uniform noise is made of: on CPUs 16 random bits a number.
+
+    There torch draws one number at a time; numpy's 64 bits make four, in a fifth of the time.
     """
     if x.device.type != "cpu":
         return torch.rand_like(x)
     random = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
     words = random.integers(2**64 - 1, size=-(-x.numel() // 4), dtype=np.uint64, endpoint=True)
-    signed = torch.from_numpy(words.view(np.int16)[: x.numel()]).view(x.shape)
-    return (signed * 2.0**-16).add_(0.5 + 2.0**-17)
+    return torch.from_numpy(words.view(np.int16)[: x.numel()]).view(x.shape)
 
 
-def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+def _uniform(random: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Bits k to numbers (k + ½)/2¹⁶; noise that is uniform already stays as it is."""
+    if random.is_floating_point():
+        return random if out is None else out.copy_(random)
+    return torch.mul(random, 2.0**-16, out=out).add_(0.5 + 2.0**-17)
+
+
+def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[torch.Tensor, ...]]:
     """The tensors, all of one shape, as flat pieces that a CPU's cache holds: a chain of cheap
     operations is bound by memory otherwise. Other devices get them whole."""
     if tensors[0].device.type != "cpu" or not all(t.is_contiguous() for t in tensors):
         yield tensors
         return
-    yield from zip(*(t.view(-1).split(BLOCK) for t in tensors), strict=True)
+    yield from zip(*(t.view(-1).split(size) for t in tensors), strict=True)
 
 
 class Method(ABC):
@@ -251,8 +261,18 @@ class SoftMovement(_Hard):
             scores = self.decides(matrix, matrix.weight)
             least = int(LEAST * matrix.size) + 1
             matrix.cut, matrix.ties = cut, None
-            if int((scores > cut).count_nonzero()) < least:
+            if not _as_many_above(scores, cut, least):
                 matrix.cut, (matrix.ties,) = top([scores], least)
+
+
+def _as_many_above(values: torch.Tensor, cut: float, least: int) -> bool:
+    """Whether at least so many values lie above the cut; counts no further than it must."""
+    found = 0
+    for (block,) in blocks(values, size=BLOCK // 16):
+        found += int((block > cut).count_nonzero())
+        if found >= least:
+            return True
+    return False
 
 
 class L0(Method):
@@ -271,10 +291,10 @@ class L0(Method):
     def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
         assert matrix.scores is not None
         scores = matrix.scores.detach()
-        soft = uniform_like(scores) if training else torch.empty_like(scores)
-        out = torch.empty_like(scores)
-        for s, o, score, w in blocks(soft, out, scores, matrix.weight.detach()):
-            _concrete(score, s) if training else torch.sigmoid(score, out=s)
+        random = _random_like(scores) if training else scores
+        soft, out = torch.empty_like(scores), torch.empty_like(scores)
+        for r, s, o, score, w in blocks(random, soft, out, scores, matrix.weight.detach()):
+            _concrete(score, _uniform(r, s)) if training else torch.sigmoid(score, out=s)
             _stretch(s, o).mul_(w)
         matrix.soft = soft if training else None
         return out
