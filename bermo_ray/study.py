@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +31,7 @@ from bermo_ray.search.progress import Progress, clock
 from bermo_ray.search.searcher import ArmSearcher
 from bermo_ray.search.space import Space
 from bermo_ray.tasks import registry
-from bermo_ray.tasks.glue import DATA_VARIABLE
+from bermo_ray.tasks.source import DATA_VARIABLE
 from bermo_ray.training.check import check
 from bermo_ray.training.trainer import Resources
 from bermo_ray.trial import Trial
@@ -52,15 +52,20 @@ class StudyOptions:
     """What every study takes."""
 
     task: str = "tense"
-    """What is learned: a task of the embedded language, or of GLUE (sst2, qqp, ...)."""
+    """What is learned: a task of the embedded language, GLUE (sst2, qqp, ...), senteval/NAME,
+    conll2003, wikiann/LANGUAGE, squad, wikitext2 or text."""
     backbone: str = "embedded"
     """The encoder: 'embedded', a folder, or a name on the hub."""
     data_dir: Annotated[str | None, _default("$BERMO_DATA, else the hub")] = None
-    """Folder of parquet for real tasks."""
-    train_rows: Annotated[int | None, _default("all there are")] = None
-    """Rows to train on."""
-    dev_rows: Annotated[int | None, _default("all there are")] = None
-    """Rows to measure on."""
+    """Folder of real tasks' parquet or original files."""
+    train_rows: Annotated[int | float | None, _default("all there are")] = None
+    """Rows to train on: a number, or a share below 1."""
+    dev_rows: Annotated[int | float | None, _default("all there are")] = None
+    """Rows to measure on: a number, or a share below 1."""
+    shots: Annotated[int | None, _default("no few-shot")] = None
+    """Few-shot: train on so many rows a class, drawn from all rows alike."""
+    dev_half: Annotated[Literal["first", "second"] | None, _default("the whole")] = None
+    """Measure on one half of the dev set, the same for every seed."""
     max_length: int = 128
     """Word pieces a row; longer rows are cut."""
     epochs: Annotated[int | None, by_backbone] = None
@@ -104,6 +109,8 @@ class StudyOptions:
             "task": self.task,
             "train_rows": self.train_rows,
             "dev_rows": self.dev_rows,
+            "shots": self.shots,
+            "dev_half": self.dev_half,
             "max_length": self.max_length,
             "data_dir": str(Path(place).expanduser().resolve()) if place else None,
         }

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from ray.tune import Callback
 
 from bermo_ray.errors import UserError
@@ -33,6 +36,8 @@ CURVES = (
     "epoch", "train_loss", "rows_per_second", "lambda", "metric", "loss", "trivial",
     "remaining", "density", "nonzero", "parameters", "gamma",
 )  # fmt: skip
+OTHER = "metric/"  # before the names of a task's further metrics and dev sets
+PREDICTIONS = "predictions.parquet"  # a trial's answers on its dev set, in checkpoint and artifacts
 
 
 def store_uri(runs: Path, asked: str | None = None) -> str:
@@ -105,6 +110,24 @@ def find_trial(uri: str, run: str) -> Any:
         some = ", ".join(f"{r.info.run_id[:8]} of {r.data.tags['bermo.study']}" for r in found[:3])
         raise UserError(f"{run!r} may be any of {len(found)} trials: {some}, …; give more digits")
     return found[0]
+
+
+def predictions(uri: str, run: str) -> pa.Table:
+    """A trial's answers on its dev set: ``row`` in the whole set, ``target``, ``predicted``.
+
+    Raises:
+        UserError: no such trial, or one that kept none.
+    """
+    from mlflow.exceptions import MlflowException
+
+    found = find_trial(uri, run)
+    with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
+        try:
+            file = client(uri).download_artifacts(found.info.run_id, PREDICTIONS, folder)
+        except (MlflowException, OSError) as error:
+            status = found.data.tags.get("bermo.status", "unknown")
+            raise UserError(f"trial {run} kept no predictions (it is {status})") from error
+        return pq.read_table(file)
 
 
 def open_study(uri: str, kind: str, name: str, params: dict[str, Any], space: str) -> str:
@@ -210,6 +233,8 @@ class Tracker(Callback):
         if result.get("final"):
             self._ended.add(trial.trial_id)
             self._do(partial(self._end, trial, result))
+            place = _with_scheme(trial, result.get("checkpoint_path", ""))
+            self._do(partial(self._predictions, trial.trial_id, place))
 
     def on_checkpoint(
         self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any
@@ -217,6 +242,8 @@ class Tracker(Callback):
         """Where the newest checkpoint lies; Tune deletes older ones."""
         tags = {"bermo.checkpoint": _with_scheme(trial, checkpoint.path)}
         self._do(lambda: self._tag(trial.trial_id, tags))
+        if trial.trial_id in self._ended:  # in one process the last checkpoint follows its report
+            self._do(partial(self._predictions, trial.trial_id, tags["bermo.checkpoint"]))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial whose process was lost more often than is retried."""
@@ -312,6 +339,8 @@ class Tracker(Callback):
         for step in sorted(fresh):
             now, report = int(time.time() * 1000), fresh[step]
             metrics = [Metric(k, float(report[k]), now, step) for k in CURVES if k in report]
+            for name, value in report.get("others", {}).items():
+                metrics.append(Metric(f"{OTHER}{name}", value, now, step))
             for index, weight in enumerate(report.get("mixing", [])):
                 metrics.append(Metric(f"mixing/{index:02d}", weight, now, step))
             store.log_batch(self._runs[trial_id], metrics=metrics)
@@ -330,6 +359,23 @@ class Tracker(Callback):
         for name, figure in (self.draw(result) if self.draw else {}).items():
             store.log_figure(run_id, figure, name)
         store.set_terminated(run_id, "FAILED" if result["status"] == "failed" else "FINISHED")
+
+    def _predictions(self, trial_id: str, checkpoint: str) -> None:
+        """Copies the last checkpoint's predictions to the run's artifacts."""
+        from pyarrow import fs
+
+        if not checkpoint:
+            return
+        place = checkpoint if "://" in checkpoint else Path(checkpoint).absolute().as_uri()
+        found, path = fs.FileSystem.from_uri(place)
+        file = f"{path}/{PREDICTIONS}"
+        if found.get_file_info(file).type == fs.FileType.NotFound:
+            return
+        with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
+            copy = Path(folder) / PREDICTIONS
+            with found.open_input_stream(file) as stream:
+                copy.write_bytes(stream.read())
+            self._open().log_artifact(self._runs[trial_id], str(copy))
 
     def _interrupt(self, trial: Any) -> None:
         self._tag(trial.trial_id, {"bermo.status": "interrupted"})

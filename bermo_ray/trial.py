@@ -26,12 +26,30 @@ class Data(_Section):
     """Which rows are learned and measured."""
 
     task: str = "tense"
-    train_rows: int | None = Field(None, ge=1, description="None: all there are")
-    dev_rows: int | None = Field(None, ge=1, description="None: all there are")
+    train_rows: int | float | None = Field(
+        None, gt=0, description="rows if whole, a share if below 1; None: all there are"
+    )
+    dev_rows: int | float | None = Field(None, gt=0, description="as train_rows")
     max_length: int = Field(128, ge=4, description="word pieces a row; longer rows are cut")
     data_dir: str | None = Field(
-        None, description="folder of parquet in the hub's columns; None: the hub (not embedded)"
+        None, description="folder of parquet or original files; None: the hub (not embedded)"
     )
+    shots: int | None = Field(
+        None, ge=1, description="few-shot: so many rows a class, drawn from all rows alike"
+    )
+    dev_half: Literal["first", "second"] | None = Field(
+        None, description="one half of the dev set, the same for every seed"
+    )
+
+    @model_validator(mode="after")
+    def _subsets_are_whole_or_shares(self) -> Self:
+        for name in ("train_rows", "dev_rows"):
+            value = getattr(self, name)
+            if isinstance(value, float) and value >= 1:
+                raise ValueError(f"{name}: got {value}, expected whole rows, or a share below 1")
+        if self.shots is not None and self.train_rows is not None:
+            raise ValueError("shots and train_rows both say how many rows to train on: give one")
+        return self
 
 
 class Fusion(_Section):

@@ -82,19 +82,19 @@ def above(
     return torch.ops.aten.threshold_backward(x, values, cut, grad_input=out)
 
 
-def hard_concrete(scores: torch.Tensor, uniform: torch.Tensor | None = None) -> torch.Tensor:
+def hard_concrete(scores: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
     """L0's mask, in [0, 1], of the shape of ``scores`` (BERMo, Eqs. 3, 4 and 6, mended).
 
-    With ``uniform`` noise in (0, 1): training; without: the deterministic mask of evaluation.
+    With uniform ``noise`` in (0, 1): training; without: the deterministic mask of evaluation.
     Eq. 3's log S is S here (S is already log α), and Eq. 6's 1/β is a slip.
     """
-    return _stretch(scores.sigmoid() if uniform is None else _concrete(scores, uniform.clone()))
+    return _stretch(scores.sigmoid() if noise is None else _concrete(scores, noise.clone()))
 
 
-def _concrete(scores: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+def _concrete(scores: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """s = σ((ln u − ln(1−u) + S)/β), in the noise's memory."""
-    torch.logit(uniform, eps=CLAMP, out=uniform)
-    return uniform.add_(scores).div_(BETA).sigmoid_()
+    torch.logit(noise, eps=CLAMP, out=noise)
+    return noise.add_(scores).div_(BETA).sigmoid_()
 
 
 def _stretch(soft: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -102,15 +102,11 @@ def _stretch(soft: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tenso
     return torch.mul(soft, HIGH - LOW, out=out).add_(LOW).clamp_(0, 1)
 
 
-def uniform_like(x: torch.Tensor) -> torch.Tensor:
-    """Uniform noise in (0, 1) that torch's seed decides."""
-    return _uniform(_random_like(x))
+def random_like(x: torch.Tensor) -> torch.Tensor:
+    """What :func:`uniform` noise is made of, decided by torch's seed: 16 random bits a number.
 
-
-def _random_like(x: torch.Tensor) -> torch.Tensor:
-    """What uniform noise is made of: on CPUs 16 random bits a number.
-
-    There torch draws one number at a time; numpy's 64 bits make four, in a fifth of the time.
+    On CPUs torch draws one number at a time; numpy's 64 bits make four, in a fifth of the time.
+    Other devices draw it as it is.
     """
     if x.device.type != "cpu":
         return torch.rand_like(x)
@@ -119,7 +115,7 @@ def _random_like(x: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(words.view(np.int16)[: x.numel()]).view(x.shape)
 
 
-def _uniform(random: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def uniform(random: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Bits k to numbers (k + ½)/2¹⁶; noise that is uniform already stays as it is."""
     if random.is_floating_point():
         return random if out is None else out.copy_(random)
@@ -291,10 +287,10 @@ class L0(Method):
     def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
         assert matrix.scores is not None
         scores = matrix.scores.detach()
-        random = _random_like(scores) if training else scores
+        random = random_like(scores) if training else scores
         soft, out = torch.empty_like(scores), torch.empty_like(scores)
         for r, s, o, score, w in blocks(random, soft, out, scores, matrix.weight.detach()):
-            _concrete(score, _uniform(r, s)) if training else torch.sigmoid(score, out=s)
+            _concrete(score, uniform(r, s)) if training else torch.sigmoid(score, out=s)
             _stretch(s, o).mul_(w)
         matrix.soft = soft if training else None
         return out

@@ -11,6 +11,7 @@ from bermo_ray.errors import UserError
 RUNS = "runs"  # the default folder of a study's records
 
 _T = pa.timestamp("ms", tz="UTC")
+_OTHERS = pa.map_(pa.string(), pa.float64())
 # (column, type, where it comes from, what it is). Null where a run has no such value.
 _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("study", pa.string(), "tag bermo.study", "name of the study"),
@@ -31,6 +32,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("learning_rate", pa.float64(), "param optimizer.learning_rate", ""),
     ("mask_rate", pa.float64(), "param optimizer.mask_rate", ""),
     ("metric", pa.float64(), "metric metric", "the task's own metric on dev, at the end"),
+    ("others", _OTHERS, "", "the task's further metrics, and other dev sets', at the end"),
     ("loss", pa.float64(), "metric loss", "on dev"),
     ("train_loss", pa.float64(), "metric train_loss", "mean since the evaluation before"),
     ("trivial", pa.float64(), "metric trivial", "what a constant answer reaches"),
@@ -47,7 +49,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
 
 SCHEMA = pa.schema(
     [pa.field(n, t, metadata={"from": f, "meaning": m}) for n, t, f, m in _COLUMNS],
-    metadata={"bermo_ray.schema": "1"},
+    metadata={"bermo_ray.schema": "2"},
 )
 
 
@@ -68,6 +70,11 @@ def load(study: str, uri: str | None = None) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
+def predictions(run: str, uri: str | None = None) -> pa.Table:
+    """A trial's answers on its dev set, by its id: ``row``, ``target``, ``predicted``."""
+    return tracking.predictions(tracking.store_uri(Path(RUNS), uri), run)
+
+
 def _row(run: Any) -> dict[str, Any]:
     data = {"tag": run.data.tags, "param": run.data.params, "metric": run.data.metrics}
     row: dict[str, Any] = {}
@@ -77,6 +84,9 @@ def _row(run: Any) -> dict[str, Any]:
             value = data[place].get(key)
             row[name] = _cast(value, kind)
     row["run_id"] = run.info.run_id
+    prefix = tracking.OTHER
+    others = {k: v for k, v in run.data.metrics.items() if k.startswith(prefix)}
+    row["others"] = [(k.removeprefix(prefix), v) for k, v in sorted(others.items())]
     row["method"] = row["method"] or "dense"
     row["started"] = run.info.start_time
     if run.info.end_time:

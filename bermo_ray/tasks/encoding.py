@@ -1,91 +1,195 @@
-"""Rows to word pieces, and word pieces to padded batches."""
+"""Rows to word pieces, once a node, and word pieces to padded batches.
+
+A split is encoded whole, once for each tokenizer and length, and kept as one Arrow file that all
+trials and workers of a node map into memory; what a trial takes of it are row numbers.
+"""
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from bermo_ray.errors import UserError
-from bermo_ray.tasks.task import Task
+from bermo_ray import cache
+from bermo_ray.tasks.task import Split, Task
+from bermo_ray.trial import Data
 
 IGNORED = -100  # what torch's cross entropy leaves out
-MASKED_SHARE = 0.15  # of a row's pieces, in the masked task
-
+OUTSIDE = -1  # offset of a piece that is not of the context
+MASKED_SHARE = 0.15  # of a row's pieces, in the masked tasks
+LONGEST_QUESTION = 64  # pieces, or a third of the length: the context needs the rest
+FORMAT = b"1"  # a new number makes every file of an older layout unfindable
+AT_ONCE = 1000  # rows given to the tokenizer
 
 # Rows -> for each, (tokens, states, width).
 States = Callable[[Sequence[int] | np.ndarray], list[np.ndarray]]
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths in one array: row r is ``values[begin[r]:end[r]]``."""
+
+    values: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+
+    @classmethod
+    def of(cls, column: pa.Array) -> "Ragged":
+        """A list column's memory, as it is."""
+        places = column.offsets.to_numpy()
+        return cls(column.values.to_numpy(), places[:-1], places[1:])
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.values[self.begin[row] : self.end[row]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[row] for row in range(len(self)))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.end - self.begin
+
+    def take(self, rows: np.ndarray) -> "Ragged":
+        """Those rows; nothing is copied."""
+        return Ragged(self.values, self.begin[rows], self.end[rows])
+
+    def cut(self, tokens: slice) -> "Ragged":
+        """Of every row, the tokens of the slice."""
+        places = np.array([tokens.indices(n)[:2] for n in self.lengths]).reshape(-1, 2)
+        return Ragged(self.values, self.begin + places[:, 0], self.begin + places[:, 1])
+
+    def padded(self, rows: np.ndarray, width: int, fill: int, left: bool) -> np.ndarray:
+        """(rows, width): the rows side by side, padded behind or, with ``left``, in front."""
+        begin, lengths = self.begin[rows][:, None], self.lengths[rows][:, None]
+        place = np.arange(width)[None, :] - (width - lengths if left else 0)
+        if (lengths == width).all():
+            return self.values[begin + place].astype(np.int64)
+        there = (place >= 0) & (place < lengths)
+        out = np.full(there.shape, fill, dtype=np.int64)
+        out[there] = self.values[(begin + place)[there]]
+        return out
+
+    def stamp(self) -> bytes:
+        """Identity of the rows' content."""
+        digest = hashlib.blake2b(self.lengths.astype(np.int64).tobytes())
+        for row in self:
+            digest.update(row.tobytes())
+        return digest.digest()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What turns piece positions of a span task back into text, and what is right.
+
+    A question may have several windows; its context and answers are kept at the first of them.
+    """
+
+    starts: Ragged  # first character of each piece in the context, or OUTSIDE
+    ends: Ragged
+    contexts: pa.Array
+    texts: pa.Array
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded rows of one split. Each entry of ``inputs`` and ``targets`` holds one value a row.
+    """Encoded rows of one split, word pieces and targets.
 
-    ``inputs``: ``input_ids``, ``attention_mask`` and, where the tokenizer has them,
-    ``token_type_ids``. ``targets``: ``labels``, or ``start_positions`` and ``end_positions``.
-    ``extra``: what the metric needs besides (offsets and context of spans).
+    ``inputs``: ``input_ids`` and, where the tokenizer has them, ``token_type_ids``. ``targets``:
+    ``labels``, or ``start_positions`` and ``end_positions``. ``rows`` are the rows' numbers in the
+    whole split; windows of one question have the same.
     """
 
     task: Task
-    inputs: dict[str, list[list[int]]]
-    targets: dict[str, list[Any]]
-    extra: dict[str, list[Any]]
+    inputs: dict[str, Ragged]
+    targets: dict[str, Ragged | np.ndarray]
+    rows: np.ndarray
     pad_id: int
     pad_left: bool = False  # XLNet reads the end of a row
+    answers: Answers | None = None
     states: States | None = None  # an encoder's, of the tokens in ``inputs``: frozen features
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
 
     @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Pieces of each row."""
+        return self.inputs["input_ids"].lengths
+
+    @functools.cached_property
+    def by_length(self) -> np.ndarray:
+        """Row numbers, shortest first: neighbours share a batch with little padding."""
+        return np.argsort(self.lengths, kind="stable")
+
+    @functools.cached_property
     def counts(self) -> np.ndarray:
         """What a row adds to the number that the head's loss averages over: 1, or its labelled
         pieces."""
-        if self.task.head not in ("token", "masked"):
+        labels = self.targets.get("labels")
+        if not isinstance(labels, Ragged):
             return np.ones(len(self))
-        return np.array([sum(t != IGNORED for t in row) for row in self.targets["labels"]])
+        return np.array([np.count_nonzero(row != IGNORED) for row in labels])
+
+    def take(self, rows: np.ndarray) -> "Encoded":
+        """Those encoded rows; nothing is copied."""
+        answers = self.answers
+        if answers:
+            answers = Answers(
+                answers.starts.take(rows),
+                answers.ends.take(rows),
+                answers.contexts.take(rows),
+                answers.texts.take(rows),
+            )
+        return replace(
+            self,
+            inputs={name: values.take(rows) for name, values in self.inputs.items()},
+            targets={
+                name: values.take(rows) if isinstance(values, Ragged) else values[rows]
+                for name, values in self.targets.items()
+            },
+            rows=self.rows[rows],
+            answers=answers,
+        )
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> dict[str, torch.Tensor]:
         """Those rows, padded to the longest of them."""
-        width = max(len(self.inputs["input_ids"][r]) for r in rows)
-        fill = {"input_ids": self.pad_id}
+        rows = np.asarray(rows)
+        lengths = self.lengths[rows]
+        width, left = int(lengths.max()), self.pad_left
         out = {
-            name: self._padded(rows, values, width, fill.get(name, 0))
+            name: values.padded(rows, width, self.pad_id if name == "input_ids" else 0, left)
             for name, values in self.inputs.items()
         }
+        place = np.arange(width)[None, :]
+        there = place >= width - lengths[:, None] if left else place < lengths[:, None]
+        out["attention_mask"] = there.astype(np.int64)
         for name, values in self.targets.items():
-            chosen = [values[r] for r in rows]
-            if isinstance(chosen[0], list):
-                out[name] = self._padded(rows, values, width, IGNORED)
-            elif name.endswith("_positions"):
-                starts = [self.own(r, width).start or 0 for r in rows]
-                out[name] = torch.tensor(chosen) + torch.tensor(starts)
+            if isinstance(values, Ragged):
+                out[name] = values.padded(rows, width, IGNORED, left)
             else:
-                out[name] = torch.tensor(chosen)
+                shift = width - lengths if left and name.endswith("_positions") else 0
+                out[name] = values[rows] + shift if name.endswith("_positions") else values[rows]
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in out.items()}
         if self.states is not None:
-            out["states"] = self._states(rows, width, self.states)
-        return out
+            tensors["states"] = self._states(rows, width, self.states)
+        return tensors
 
     def own(self, row: int, width: int) -> slice:
         """Where a row's pieces stand in a batch padded to ``width``."""
-        length = len(self.inputs["input_ids"][row])
+        length = int(self.lengths[row])
         return slice(width - length, width) if self.pad_left else slice(length)
 
-    def _padded(
-        self, rows: Sequence[int] | np.ndarray, values: list[Any], width: int, fill: int
-    ) -> torch.Tensor:
-        chosen = [values[row] for row in rows]
-        if all(len(row) == width for row in chosen):
-            return torch.tensor(chosen)
-        out = np.full((len(rows), width), fill, dtype=np.int64)
-        for i, row in enumerate(rows):
-            out[i, self.own(row, width)] = values[row]
-        return torch.from_numpy(out)
-
-    def _states(self, rows: Sequence[int] | np.ndarray, width: int, states: States) -> torch.Tensor:
+    def _states(self, rows: np.ndarray, width: int, states: States) -> torch.Tensor:
         found = states(rows)
         if all(len(row) == width for row in found):
             return torch.from_numpy(np.stack(found, axis=1)).permute(2, 1, 0, 3)
@@ -96,79 +200,226 @@ class Encoded:
         return torch.from_numpy(out)
 
 
+def load(task: Task, data: Data, split: Split, seed: int, tokenizer: Any) -> Encoded:
+    """The rows that a trial takes of a split, encoded; from the node's cache or put there."""
+    return take(task, data, split, seed, whole(task, data, task.part(split), tokenizer))
+
+
+def take(task: Task, data: Data, split: Split, seed: int, every: Encoded) -> Encoded:
+    """What a trial takes of a whole split: of its questions, where those have several windows."""
+    numbers, first = np.unique(every.rows, return_index=True)
+    chosen = task.chosen(data, split, seed, len(numbers))
+    if len(chosen) == len(numbers):
+        return every
+    if len(numbers) == len(every):
+        return every.take(chosen)
+    borders = np.append(first, len(every))
+    return every.take(np.concatenate([np.arange(borders[q], borders[q + 1]) for q in chosen]))
+
+
+def whole(task: Task, data: Data, part: str, tokenizer: Any) -> Encoded:
+    """All rows of a part, encoded; from the node's cache or put there."""
+    place = cache.folder("encoded")
+    if place is None:
+        return encode(task, task.rows(data, part), tokenizer, data.max_length)
+    about = (task.name, task.head, task.labels, part, task.grouped, data.max_length)
+    digest = hashlib.blake2b(FORMAT + repr(about).encode(), digest_size=16)
+    digest.update(task.open(data, part).stamp())
+    digest.update(_stamp(tokenizer))
+
+    def write(file: Path) -> None:
+        table = _columns(task, task.rows(data, part), tokenizer, data.max_length)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+    file = cache.get(place / f"{digest.hexdigest()}.arrow", 0, write)
+    mapped = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+    return _encoded(task, mapped, tokenizer)
+
+
 def encode(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> Encoded:
-    """Word pieces of all rows and their targets in the shape of the task's head."""
-    extra: dict[str, list[Any]] = {}
-    if task.head == "token":
-        words = rows["words"].to_pylist()
-        coded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=max_length)
-        tags = rows["tags"].to_pylist()
-        labels = [_first_pieces(coded.word_ids(i), tags[i], i) for i in range(len(words))]
-        targets: dict[str, list[Any]] = {"labels": labels}
-    elif task.head == "span":
-        contexts = rows["text_pair"].to_pylist()
-        coded = tokenizer(
-            rows["text"].to_pylist(),
-            contexts,
-            truncation="only_second",
-            max_length=max_length,
-            return_offsets_mapping=True,
+    """Word pieces of these rows and their targets in the shape of the task's head."""
+    return _encoded(task, _columns(task, rows, tokenizer, max_length), tokenizer)
+
+
+def _stamp(tokenizer: Any) -> bytes:
+    """Identity of a tokenizer: its rules and words, not the settings of its last call."""
+    import tokenizers
+    import transformers
+
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    about = [rules | {"truncation": None, "padding": None}, tokenizer.padding_side]
+    about += [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.all_special_ids]
+    about += [transformers.__version__, tokenizers.__version__]
+    return hashlib.blake2b(json.dumps(about, sort_keys=True).encode()).digest()
+
+
+def _encoded(task: Task, table: pa.Table, tokenizer: Any) -> Encoded:
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    columns = {n: c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
+    inputs = {n: Ragged.of(columns[n]) for n in ("input_ids", "token_type_ids") if n in columns}
+    targets = {
+        name: Ragged.of(columns[name])
+        if pa.types.is_large_list(columns[name].type)
+        else columns[name].to_numpy()
+        for name in ("labels", "start_positions", "end_positions")
+        if name in columns
+    }
+    answers = None
+    if task.head == "span":
+        answers = Answers(
+            Ragged.of(columns["starts"]),
+            Ragged.of(columns["ends"]),
+            columns["contexts"],
+            columns["texts"],
         )
-        offsets = [
-            [o if side == 1 else None for o, side in zip(pairs, coded.sequence_ids(i), strict=True)]
-            for i, pairs in enumerate(coded.pop("offset_mapping"))
-        ]
-        starts = rows["answer_start"].to_pylist()
-        answers = rows["answer_text"].to_pylist()
-        spans = [
-            _pieces_of(pairs, start, start + len(text))
-            for pairs, start, text in zip(offsets, starts, answers, strict=True)
-        ]
-        targets = {
-            "start_positions": [s for s, _ in spans],
-            "end_positions": [e for _, e in spans],
-        }
-        extra = {"offsets": offsets, "contexts": contexts, "answers": answers}
-    else:
-        pair = rows["text_pair"].to_pylist() if task.pair else None
-        coded = tokenizer(rows["text"].to_pylist(), pair, truncation=True, max_length=max_length)
-        if task.head == "masked":
-            coded, targets = _masked(coded, tokenizer)
-        else:
-            targets = {"labels": rows["label"].to_pylist()}
     left = tokenizer.padding_side == "left"
-    return Encoded(task, dict(coded), targets, extra, tokenizer.pad_token_id, left)
+    rows = columns["row"].to_numpy()
+    return Encoded(task, inputs, targets, rows, tokenizer.pad_token_id, left, answers)
 
 
-def _first_pieces(words: list[int | None], tags: list[int], row: int) -> list[int]:
+def _columns(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> pa.Table:
+    """Everything of the rows that training and evaluation need, one encoded row each."""
+    found: dict[str, list[Any]] = {}
+    by_head: dict[str, Callable[..., Columns]] = {
+        "token": _tagged,
+        "span": _windows,
+        "masked": _masked_lines,
+    }
+    made = by_head.get(task.head, _classified)
+    if task.grouped:
+        parts = [_grouped(rows, tokenizer, max_length)]
+    else:
+        starts = range(0, rows.num_rows, AT_ONCE)
+        parts = [made(task, rows.slice(i, AT_ONCE), i, tokenizer, max_length) for i in starts]
+    for part in parts:
+        for name, values in part.items():
+            found.setdefault(name, []).extend(values)
+    kinds = {"token_type_ids": np.int8, "labels": np.int32}
+    return pa.table(
+        {
+            name: _lists(values, kinds.get(name, np.int32))
+            if len(values) and isinstance(values[0], (list, np.ndarray)) and name != "texts"
+            else pa.array(values)
+            for name, values in found.items()
+        }
+    )
+
+
+def _lists(rows: list[Any], kind: Any) -> pa.Array:
+    flat = np.concatenate([np.asarray(row, dtype=kind) for row in rows])
+    places = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    return pa.LargeListArray.from_arrays(places, flat)
+
+
+def _pieces(coded: Any) -> Columns:
+    """Of a tokenizer's answer, what the models take; the attention mask follows from lengths."""
+    return {name: coded[name] for name in ("input_ids", "token_type_ids") if name in coded}
+
+
+def _classified(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+    pair = rows["text_pair"].to_pylist() if task.pair else None
+    coded = tokenizer(rows["text"].to_pylist(), pair, truncation=True, max_length=length)
+    kind = np.float32 if task.head == "regression" else np.int64
+    labels = rows["label"].to_numpy().astype(kind)
+    return _pieces(coded) | {"labels": labels, "row": np.arange(first, first + rows.num_rows)}
+
+
+def _tagged(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+    words, tags = rows["words"].to_pylist(), rows["tags"].to_pylist()
+    coded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=length)
+    labels = [_first_pieces(coded.word_ids(i), tags[i]) for i in range(len(words))]
+    return _pieces(coded) | {"labels": labels, "row": np.arange(first, first + rows.num_rows)}
+
+
+def _first_pieces(words: list[int | None], tags: list[int]) -> list[int]:
     """A word's tag stands at its first piece; the other pieces do not count."""
-    known = [w for w in words if w is not None]
-    if known and max(known) >= len(tags):
-        raise UserError(f"row {row}: {max(known) + 1} words but {len(tags)} tags")
     return [
         tags[w] if w is not None and (i == 0 or words[i - 1] != w) else IGNORED
         for i, w in enumerate(words)
     ]
 
 
-def _pieces_of(offsets: list[Any], start: int, end: int) -> tuple[int, int]:
-    """First and last piece of the characters start..end; (0, 0), the [CLS], when cut away."""
-    inside = [i for i, o in enumerate(offsets) if o is not None and o[0] < end and o[1] > start]
-    return (inside[0], inside[-1]) if inside else (0, 0)
+def _windows(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+    """Question and context; a context too long for one row has several, a third of them shared."""
+    most = min(LONGEST_QUESTION, length // 3)
+    questions = rows["text"].to_pylist()
+    pieces = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True)
+    questions = [
+        text[: places[most][0]] if len(places) > most else text
+        for text, places in zip(questions, pieces["offset_mapping"], strict=True)
+    ]
+    contexts, texts = rows["text_pair"].to_pylist(), rows["answers"].to_pylist()
+    coded = tokenizer(
+        questions,
+        contexts,
+        truncation="only_second",
+        max_length=length,
+        stride=length // 3,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("starts", "ends", "start_positions", "end_positions")
+    }
+    answer_starts = rows["answer_starts"].to_pylist()
+    source = coded["overflow_to_sample_mapping"]
+    for window, row in enumerate(source):
+        inside = np.array([side == 1 for side in coded.sequence_ids(window)])
+        places = np.where(inside[:, None], np.array(coded["offset_mapping"][window]), OUTSIDE)
+        begin = answer_starts[row][0]
+        start, end = _pieces_of(places, begin, begin + len(texts[row][0]))
+        values = (places[:, 0], places[:, 1], start, end)
+        for name, value in zip(found, values, strict=True):
+            found[name].append(value)
+    is_first = [i == 0 or source[i - 1] != row for i, row in enumerate(source)]
+    kept = {
+        name: [values[r] if f else None for r, f in zip(source, is_first, strict=True)]
+        for name, values in (("contexts", contexts), ("texts", texts))
+    }
+    return _pieces(coded) | found | kept | {"row": first + np.array(source)}
 
 
-def _masked(coded: Any, tokenizer: Any) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def _pieces_of(places: np.ndarray, start: int, end: int) -> tuple[int, int]:
+    """First and last piece of the characters start..end; (0, 0), the [CLS], when not all there."""
+    inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > start) & (places[:, 0] >= 0))
+    whole_answer = len(inside) and places[inside[0], 0] <= start and places[inside[-1], 1] >= end
+    return (int(inside[0]), int(inside[-1])) if whole_answer else (0, 0)
+
+
+def _masked_lines(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+    coded = tokenizer(rows["text"].to_pylist(), truncation=True, max_length=length)
+    return _masked(_pieces(coded), first, tokenizer)
+
+
+def _grouped(rows: pa.Table, tokenizer: Any, length: int) -> Columns:
+    """All lines as one text, cut into rows of full length; a short rest is left out."""
+    pieces: list[int] = []
+    for i in range(0, rows.num_rows, AT_ONCE):
+        lines = [t for t in rows["text"].slice(i, AT_ONCE).to_pylist() if t.strip()]
+        for ids in tokenizer(lines, add_special_tokens=False)["input_ids"] if lines else ():
+            pieces += ids
+    size = length - tokenizer.num_special_tokens_to_add()
+    starts = range(0, max(1, len(pieces) - size + 1), size)
+    rows_of = [pieces[i : i + size] for i in starts]
+    coded = [tokenizer.prepare_for_model(ids) for ids in rows_of]
+    names = [n for n in ("input_ids", "token_type_ids") if n in coded[0]]
+    return _masked({name: [c[name] for c in coded] for name in names}, 0, tokenizer)
+
+
+def _masked(columns: Columns, first: int, tokenizer: Any) -> Columns:
     """15 % of the pieces become [MASK] and are the targets; the choice is fixed by the row number,
     so that a number measured twice is the same number."""
-    special = set(tokenizer.all_special_ids)
+    special = list(tokenizer.all_special_ids)
     ids, labels = [], []
-    for row, pieces in enumerate(coded["input_ids"]):
-        plain = [i for i, p in enumerate(pieces) if p not in special]
+    for row, pieces in enumerate(columns["input_ids"], first):
+        hidden = np.array(pieces)
+        plain = np.flatnonzero(~np.isin(hidden, special))
         count = max(1, round(MASKED_SHARE * len(plain)))
         chosen = np.random.default_rng(row).permutation(plain)[:count]
-        hidden, target = list(pieces), [IGNORED] * len(pieces)
-        for i in chosen:
-            hidden[i], target[i] = tokenizer.mask_token_id, pieces[i]
+        target = np.full(len(hidden), IGNORED)
+        target[chosen] = hidden[chosen]
+        hidden[chosen] = tokenizer.mask_token_id
         ids.append(hidden)
         labels.append(target)
-    return {**coded, "input_ids": ids}, {"labels": labels}
+    return columns | {"input_ids": ids, "labels": labels, "row": np.arange(first, first + len(ids))}

@@ -38,6 +38,15 @@ def spearman(predicted: Sequence[float], target: Sequence[float], _: tuple[str, 
     return float(spearmanr(predicted, target).statistic)
 
 
+def pearson(predicted: Sequence[float], target: Sequence[float], _: tuple[str, ...] = ()) -> float:
+    """Linear correlation; 0 when the prediction is constant (scipy gives NaN)."""
+    from scipy.stats import pearsonr
+
+    if np.ptp(np.asarray(predicted)) == 0 or np.ptp(np.asarray(target)) == 0:
+        return 0.0
+    return float(pearsonr(predicted, target).statistic)
+
+
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """Spans (type, first, last) of a BIO sequence by seqeval's default rules: an I- that does not
     continue the span before it opens a new one."""
@@ -70,26 +79,34 @@ def _normal(text: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
-def span_f1(predicted: Sequence[str], target: Sequence[str], _: tuple[str, ...] = ()) -> float:
-    """Mean word-overlap F1 of answer texts, by SQuAD's official rules."""
-    scores = []
-    for p_text, t_text in zip(predicted, target, strict=True):
-        p, t = _normal(p_text), _normal(t_text)
-        same = sum((Counter(p) & Counter(t)).values())
-        if not p or not t:
-            scores.append(float(p == t))
-        else:
-            scores.append(2 * same / (len(p) + len(t)))
-    return float(np.mean(scores))
+def _overlap(predicted: str, target: str) -> float:
+    p, t = _normal(predicted), _normal(target)
+    same = sum((Counter(p) & Counter(t)).values())
+    return 2 * same / (len(p) + len(t)) if p and t else float(p == t)
+
+
+def span_f1(
+    predicted: Sequence[str], target: Sequence[Sequence[str]], _: tuple[str, ...] = ()
+) -> float:
+    """Mean word-overlap F1 with the nearest of each question's answers, by SQuAD's own rules."""
+    pairs = zip(predicted, target, strict=True)
+    return float(np.mean([max(_overlap(p, text) for text in texts) for p, texts in pairs]))
+
+
+def exact_match(
+    predicted: Sequence[str], target: Sequence[Sequence[str]], _: tuple[str, ...] = ()
+) -> float:
+    """Share of questions answered as one of their answers says it, by SQuAD's normalisation."""
+    pairs = zip(predicted, target, strict=True)
+    return float(np.mean([any(_normal(p) == _normal(t) for t in texts) for p, texts in pairs]))
 
 
 def masked_accuracy(
     predicted: Sequence[Sequence[int]], target: Sequence[Sequence[int]], _: tuple[str, ...] = ()
 ) -> float:
     """Share of hidden pieces named right."""
-    pairs = [(p, t) for ps, ts in zip(predicted, target, strict=True) for p, t in zip(ps, ts, strict=True)]  # fmt: skip # noqa: E501
-    kept = [p == t for p, t in pairs if t != IGNORED]
-    return float(np.mean(kept))
+    p, t = np.concatenate(list(predicted)), np.concatenate(list(target))
+    return float(np.mean((p == t)[t != IGNORED]))
 
 
 METRICS: dict[str, Metric] = {
@@ -97,10 +114,32 @@ METRICS: dict[str, Metric] = {
     "f1": f1,
     "matthews": matthews,
     "spearman": spearman,
+    "pearson": pearson,
     "entity_f1": entity_f1,
     "span_f1": span_f1,
+    "exact_match": exact_match,
     "masked_accuracy": masked_accuracy,
 }
+
+
+def measured(
+    names: Sequence[str],
+    predicted: Sequence[Any],
+    target: Sequence[Any],
+    labels: tuple[str, ...],
+    loss: float,
+) -> dict[str, float]:
+    """The metrics of those names; perplexity is e to the mean loss a hidden piece."""
+    return {
+        name: _perplexity(loss)
+        if name == "perplexity"
+        else METRICS[name](predicted, target, labels)
+        for name in names
+    }
+
+
+def _perplexity(loss: float) -> float:
+    return float(np.exp(loss)) if loss < 700 else float("inf")
 
 
 def trivial(metric: str, target: Sequence[Any]) -> float:

@@ -1,62 +1,235 @@
 """What a task is: rows in one shape for each head kind, and the metric that judges it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bermo_ray.errors import UserError
+from bermo_ray.errors import UserError, unknown
+from bermo_ray.tasks.source import Rows, class_names
 from bermo_ray.trial import Data
 
 HeadKind = Literal["sequence", "regression", "token", "span", "masked"]
 Split = Literal["train", "dev"]
+HALVES_SEED = 0  # the two halves of a dev set are the same in every trial
 
-# The columns that `load` gives, by head kind; `text_pair` is there too where the task has pairs.
+# The columns of a task's rows, by head kind; `text_pair` is there too where the task has pairs.
 COLUMNS: dict[HeadKind, tuple[str, ...]] = {
     "sequence": ("text", "label"),
     "regression": ("text", "label"),
     "token": ("words", "tags"),
-    "span": ("text", "text_pair", "answer_text", "answer_start"),
+    "span": ("text", "text_pair", "answers", "answer_starts"),
     "masked": ("text",),
 }
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to learn; ``load(data, split, seed)`` gives Arrow rows with ``COLUMNS[head]``."""
+    """Something to learn. ``open(data, part)`` says where a part's rows lie; once read, they have
+    ``COLUMNS[head]``, under the names that ``columns`` gives them at their source."""
 
     name: str
     head: HeadKind
     labels: tuple[str, ...]
     metric: str
     pair: bool
-    load: Callable[[Data, Split, int], pa.Table] = field(repr=False, compare=False)
-    problems: Callable[[Data], list[str]] = field(
-        default=lambda _: [], repr=False, compare=False
-    )  # what keeps the data from being read, a line each, without reading it all
+    open: Callable[[Data, str], Rows] = field(repr=False, compare=False)
+    columns: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    also: tuple[str, ...] = ()  # further metrics
+    dev: str = "validation"  # the part that is measured on
+    further: tuple[str, ...] = ()  # dev sets that are measured at the end, where they can be had
+    open_labels: bool = False  # the classes are those of the training rows
+    grouped: bool = False  # masked: lines are one text, cut into rows of full length
 
-    def table(self, data: Data, split: Split, seed: int) -> pa.Table:
-        """The rows asked for, checked.
+    def part(self, split: Split) -> str:
+        """The name of a split at its source."""
+        return "train" if split == "train" else self.dev
+
+    def problems(self, data: Data) -> list[str]:
+        """What keeps the data from being found, a line each, without reading it."""
+        found: list[str] = []
+        for split in ("train", self.dev):
+            try:
+                self.open(data, split)
+            except UserError as error:
+                found += error.problems
+        return found
+
+    def resolved(self, data: Data) -> "Task":
+        """The task with its classes, where they are not known before the data is seen."""
+        if not self.open_labels or self.labels:
+            return self
+        found = self._read(self.open(data, "train"))
+        names = class_names(found, self.columns.get("label", "label"))
+        if not names:
+            names = tuple(map(str, pc.unique(found["label"]).to_pylist()))
+            names = tuple(sorted(names, key=lambda n: (len(n), n) if n.isdigit() else (0, n)))
+        return replace(self, labels=names)
+
+    def rows(self, data: Data, part: str) -> pa.Table:
+        """All rows of a part, checked.
 
         Raises:
-            UserError: a missing column, an empty split, or a label out of range, with its row.
+            UserError: with file, column and row of what is wrong with them.
         """
-        rows = self.load(data, split, seed)
-        where = f"task {self.name}, {split}"
-        wanted = COLUMNS[self.head] + (("text_pair",) if self.pair else ())
-        if missing := [c for c in wanted if c not in rows.column_names]:
-            raise UserError(f"{where}: no column {missing[0]!r}; found {rows.column_names}")
+        place = self.open(data, part)
+        rows = self._read(place)
         if rows.num_rows == 0:
-            raise UserError(f"{where}: no rows")
+            raise UserError(f"{place.where}: no rows")
+        check = _Check(place.where, rows, self.columns)
+        for column in ("text", "text_pair"):
+            if column in rows.column_names:
+                check.text(column)
         if self.head == "sequence":
-            outside = pc.or_(
-                pc.less(rows["label"], 0), pc.greater_equal(rows["label"], len(self.labels))
-            )
-            if (first := pc.index(outside, True).as_py()) >= 0:
-                raise UserError(
-                    f"{where}: row {first}: label {rows['label'][first].as_py()} is not one of "
-                    f"0..{len(self.labels) - 1}"
-                )
+            ids = check.classes("label", self.labels, class_names(rows, check.source("label")))
+            rows = rows.set_column(rows.column_names.index("label"), "label", ids)
+        elif self.head == "regression":
+            check.numbers("label")
+        elif self.head == "token":
+            ids = check.tags("words", "tags", self.labels)
+            rows = rows.set_column(rows.column_names.index("tags"), "tags", ids)
+        elif self.head == "span":
+            check.answers()
         return rows
+
+    def _read(self, place: Rows) -> pa.Table:
+        """The rows with the head's columns alone."""
+        rows = place.read()
+        wanted = COLUMNS[self.head] + (("text_pair",) if self.pair else ())
+        wanted = tuple(dict.fromkeys(wanted))
+        names = [self.columns.get(column, column) for column in wanted]
+        if missing := [name for name in names if name not in rows.column_names]:
+            raise UserError(f"{place.where}: no column {missing[0]!r}; found {rows.column_names}")
+        return rows.select(names).rename_columns(list(wanted))
+
+    def chosen(self, data: Data, split: Split, seed: int, count: int) -> np.ndarray:
+        """Which of a split's ``count`` rows a trial takes: all of them, a number, or a share.
+
+        Of train, the first of a seeded shuffle; ``shots`` N takes N rows a class on average, drawn
+        from all rows alike. Of dev, the first; halves of it are the same for every seed.
+        """
+        if split == "train":
+            wanted = data.train_rows
+            if data.shots is not None:
+                wanted = data.shots * max(1, len(self.labels))
+                if wanted > count:
+                    raise UserError(f"data.shots: {wanted} rows wanted, train has {count}")
+            size = _size(wanted, count)
+            every = np.arange(count)
+            return np.random.default_rng(seed).permutation(count)[:size] if size < count else every
+        rows = np.arange(count)
+        if data.dev_half is not None:
+            order = np.random.default_rng(HALVES_SEED).permutation(count)
+            middle = (count + 1) // 2
+            rows = np.sort(order[:middle] if data.dev_half == "first" else order[middle:])
+        return rows[: _size(data.dev_rows, len(rows))]
+
+    def table(self, data: Data, split: Split, seed: int) -> pa.Table:
+        """The rows that a trial takes, checked."""
+        rows = self.rows(data, self.part(split))
+        return rows.take(self.chosen(data, split, seed, rows.num_rows))
+
+
+def _size(wanted: int | float | None, count: int) -> int:
+    if wanted is None:
+        return count
+    return min(count, wanted if isinstance(wanted, int) else max(1, round(wanted * count)))
+
+
+class _Check:
+    """Finds the first row that is wrong and says where it is."""
+
+    def __init__(self, where: str, rows: pa.Table, columns: Mapping[str, str]) -> None:
+        self.where, self.rows, self.columns = where, rows, columns
+
+    def source(self, column: str) -> str:
+        return self.columns.get(column, column)
+
+    def _fail(self, column: str, row: int, what: str) -> UserError:
+        return UserError(f"{self.where}: column {self.source(column)!r}, row {row}: {what}")
+
+    def _first(self, column: str, wrong: pa.ChunkedArray, what: Callable[[int], str]) -> None:
+        if (row := pc.index(wrong, True).as_py()) >= 0:
+            raise self._fail(column, row, what(row))
+
+    def text(self, column: str) -> None:
+        values = self.rows[column]
+        self._first(column, pc.is_null(values), lambda _: "no text")
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise self._fail(column, 0, f"expected text, found {values.type}")
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            row = next(i for i, text in enumerate(values.cast(pa.binary())) if not _is_utf8(text))
+            raise self._fail(column, row, "not UTF-8; convert the file") from None
+
+    def classes(
+        self, column: str, labels: tuple[str, ...], names: tuple[str, ...]
+    ) -> pa.ChunkedArray:
+        """Class numbers in the order of ``labels``, from numbers or names."""
+        values = self.rows[column]
+        self._first(column, pc.is_null(values), lambda _: "no label")
+        if pa.types.is_integer(values.type):
+            last = len(names or labels) - 1
+            wrong = pc.or_(pc.less(values, 0), pc.greater(values, last))
+            self._first(column, wrong, lambda r: f"label {values[r].as_py()} is not one of 0..{last}")  # fmt: skip # noqa: E501
+            if not names or names == labels:
+                return values.cast(pa.int64())
+            values = pc.take(pa.array(names), values)  # by name: the file has an order of its own
+        elif not pa.types.is_string(values.type):
+            raise self._fail(column, 0, f"expected classes, found {values.type}")
+        ids = pc.index_in(values, pa.array(labels, pa.string()))
+        self._first(column, pc.is_null(ids), lambda r: unknown("label", values[r].as_py(), labels))
+        return ids.cast(pa.int64())
+
+    def numbers(self, column: str) -> None:
+        values = self.rows[column]
+        if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+            raise self._fail(column, 0, f"expected numbers, found {values.type}")
+        wrong = pc.or_(pc.is_null(values, nan_is_null=True), pc.is_inf(values.cast(pa.float64())))
+        self._first(column, wrong, lambda r: f"{values[r].as_py()} is no number to learn")
+
+    def tags(self, words: str, column: str, labels: tuple[str, ...]) -> pa.ChunkedArray:
+        """Tag numbers in the order of ``labels``, a list a row."""
+        values = self.rows[column]
+        lengths = [pc.list_value_length(self.rows[name]) for name in (words, column)]
+        off = pc.fill_null(pc.not_equal(*lengths), True)
+        self._first(column, off, lambda r: f"{lengths[0][r]} words but {lengths[1][r]} tags")
+        flat, rows = pc.list_flatten(values), pc.list_parent_indices(values)
+        if pa.types.is_string(flat.type):
+            ids = pc.index_in(flat, pa.array(labels, pa.string()))
+        else:
+            outside = pc.or_(pc.less(flat, 0), pc.greater_equal(flat, len(labels)))
+            ids = pc.if_else(outside, pa.scalar(None, flat.type), flat)
+        if (place := pc.index(pc.is_null(ids), True).as_py()) >= 0:
+            tag, row = flat[place].as_py(), rows[place].as_py()
+            raise self._fail(column, row, f"tag {tag!r} is not one of {', '.join(labels)}")
+        nested = pa.ListArray.from_arrays(
+            np.concatenate([[0], np.cumsum(lengths[0].to_numpy())]).astype(np.int32),
+            pa.concat_arrays(ids.cast(pa.int64()).chunks)
+            if isinstance(ids, pa.ChunkedArray)
+            else ids.cast(pa.int64()),
+        )
+        return pa.chunked_array([nested])
+
+    def answers(self) -> None:
+        """Every answer stands in its context where the row says."""
+        columns = (self.rows[c].to_pylist() for c in ("text_pair", "answers", "answer_starts"))
+        for row, (context, texts, starts) in enumerate(zip(*columns, strict=True)):
+            if not texts or not starts or len(texts) != len(starts):
+                found = f"{len(texts or [])} answers and {len(starts or [])} places"
+                raise self._fail("answers", row, found)
+            for text, start in zip(texts, starts, strict=True):
+                if context[start : start + len(text)] != text:
+                    raise self._fail("answers", row, f"{text!r} is not at {start} in its context")
+
+
+def _is_utf8(value: pa.BinaryScalar) -> bool:
+    try:
+        value.as_py().decode()
+    except UnicodeDecodeError:
+        return False
+    return True

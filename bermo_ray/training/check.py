@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from bermo_ray.errors import UserError, unknown
-from bermo_ray.models import assembly
+from bermo_ray.models import assembly, backbone
 from bermo_ray.pruning.masks import METHODS
 from bermo_ray.pruning.pruner import prunable
 from bermo_ray.pruning.schedule import Schedule
-from bermo_ray.tasks import registry
+from bermo_ray.tasks import encoding, registry
 from bermo_ray.tasks.task import Task
 from bermo_ray.training import distillation
 from bermo_ray.training.loop import steps_per_epoch
@@ -31,6 +31,9 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
             problems.append(f"batch_size: got {trial.batch_size}, expected >= {workers} workers")
         try:
             task = registry.get(trial.data.task)
+            if unreadable := task.problems(trial.data):
+                raise UserError(*unreadable)
+            task = registry.resolve(trial.data)
         except UserError as error:  # the model can still be looked at, with any task's head
             problems += error.problems
             task = registry.get(Data().task)
@@ -45,10 +48,7 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
         if task.name == trial.data.task and trial.data not in rows:
             rows[trial.data] = 0
             try:
-                if unreadable := task.problems(trial.data):
-                    raise UserError(*unreadable)
-                task.table(trial.data, "dev", trial.seed)
-                rows[trial.data] = task.table(trial.data, "train", trial.seed).num_rows
+                rows[trial.data] = _rows(trial, task)
             except UserError as error:
                 problems += error.problems
         if rows.get(trial.data):
@@ -56,6 +56,15 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
         found |= dict.fromkeys(problems)
     if found:
         raise UserError(*found)
+
+
+def _rows(trial: Trial, task: Task) -> int:
+    """How many encoded rows the trial trains on; both splits are read."""
+    task.table(trial.data, "dev", trial.seed)
+    if task.head == "span" or task.grouped:  # a row of the data is not a row of a batch
+        tokenizer = backbone.tokenizer(trial.backbone)
+        return len(encoding.load(task, trial.data, "train", trial.seed, tokenizer))
+    return task.table(trial.data, "train", trial.seed).num_rows
 
 
 def _unmatched(trial: Trial, task: Task) -> list[str]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
@@ -17,7 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from bermo_ray.pruning.pruner import Pruner
 
 WEIGHTS, SCORES, OPTIMIZER = "model.safetensors", "scores.safetensors", "optimizer.pt"
-PROGRESS = "progress.json"
+PROGRESS, PREDICTIONS = "progress.json", "predictions.parquet"
 
 
 @dataclass
@@ -37,16 +39,20 @@ def save(
     optimizer: torch.optim.Optimizer,
     rates: LambdaLR,
     progress: Progress,
-    final: bool,
+    labels: tuple[str, ...],
+    predictions: pa.Table | None,
 ) -> None:
-    """Writes a checkpoint into an empty folder; a final one leaves out the optimiser's state."""
+    """Writes a checkpoint into an empty folder. A final one has the predictions on the dev set and
+    leaves out the optimiser's state."""
     save_model(model, str(folder / WEIGHTS))
     if pruner is not None:
         save_file(pruner.state_dict(), folder / SCORES)
-    if not final:
+    if predictions is None:
         state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
         torch.save(state, folder / OPTIMIZER)
-    content = {**vars(progress), "trial": json.loads(trial_json)}
+    else:
+        pq.write_table(predictions, folder / PREDICTIONS, compression="zstd")
+    content = {**vars(progress), "trial": json.loads(trial_json), "labels": labels}
     (folder / PROGRESS).write_text(json.dumps(content, indent=1))
 
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, heads
-from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import IGNORED, Encoded
 from bermo_ray.tasks.task import Task
 from bermo_ray.training import cache, checkpoint, trained
@@ -23,7 +22,7 @@ def problems(settings: spec.Distillation, task: Task, student: str) -> list[str]
     folder, where = Path(settings.teacher), "distillation.teacher"
     if trained.is_checkpoint(folder):
         taught = trained.trial_of(folder)
-        learned, source = registry.get(taught.data.task), taught.backbone
+        learned, source = trained.task_of(folder), taught.backbone
         labels = learned.labels
         if learned.head != task.head:
             return [f"{where}: its head is for {learned.head} tasks, {task.name} is {task.head}"]
@@ -73,7 +72,7 @@ class Teacher:
         self._data = data
         self._per_piece = data.task.head in ("token", "span", "masked")
         model = _model(Path(settings.teacher), data.task).to(device).eval()
-        lengths = [len(ids) if self._per_piece else 1 for ids in data.inputs["input_ids"]]
+        lengths = data.lengths if self._per_piece else np.ones(len(data), dtype=np.int64)
         self._starts = np.cumsum([0, *lengths])
         width = {"span": 2, "regression": 1, "masked": model.config.vocab_size}
         shape = (int(self._starts[-1]), width.get(data.task.head, len(data.task.labels)))
@@ -87,9 +86,8 @@ class Teacher:
     @torch.no_grad()
     def _fill(self, model: Any, batch_size: int, device: torch.device, kept: np.ndarray) -> None:
         data = self._data
-        rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
-        for i in range(0, len(rows), batch_size):
-            part = rows[i : i + batch_size]
+        for i in range(0, len(data), batch_size):
+            part = data.by_length[i : i + batch_size]
             batch = {k: v.to(device) for k, v in data.batch(part).items()}
             inputs = {k: v for k, v in batch.items() if k not in data.targets}
             answer = [a.float().cpu().numpy() for a in heads.logits(model(**inputs))]

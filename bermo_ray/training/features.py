@@ -50,16 +50,15 @@ def prepare(built: Assembled, data: Encoded, batch_size: int, device: torch.devi
     if wanted is None:
         return data
     compute = partial(_compute, built, data, wanted, device)
-    inputs = {name: [row[wanted.tokens] for row in rows] for name, rows in data.inputs.items()}
-    starts = np.cumsum([0, *map(len, inputs["input_ids"])])
+    inputs = {name: rows.cut(wanted.tokens) for name, rows in data.inputs.items()}
+    starts = np.cumsum([0, *inputs["input_ids"].lengths])
     shape = (int(starts[-1]), len(wanted.layers), built.stack.width)
     if not cache.fits(shape):
         return replace(data, inputs=inputs, states=compute)
 
     def fill(states: np.ndarray) -> None:
-        rows = sorted(range(len(data)), key=lambda r: len(data.inputs["input_ids"][r]))
-        for i in range(0, len(rows), batch_size):
-            part = rows[i : i + batch_size]
+        for i in range(0, len(data), batch_size):
+            part = data.by_length[i : i + batch_size]
             for row, found in zip(part, compute(part), strict=True):
                 states[starts[row] : starts[row + 1]] = found
 

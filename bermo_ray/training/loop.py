@@ -16,16 +16,17 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
+from bermo_ray.errors import UserError
 from bermo_ray.models import assembly, backbone, heads
 from bermo_ray.pruning.pruner import Count, Pruner, count
 from bermo_ray.pruning.schedule import Schedule
-from bermo_ray.tasks import registry
-from bermo_ray.tasks.encoding import Encoded, encode
+from bermo_ray.tasks import encoding, registry
+from bermo_ray.tasks.encoding import Encoded
 from bermo_ray.tasks.task import Split, Task
 from bermo_ray.training import checkpoint, features, optimizer
 from bermo_ray.training.checkpoint import Progress
 from bermo_ray.training.distillation import Teacher
-from bermo_ray.training.evaluate import evaluate
+from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.memory import keep_freed_memory
 from bermo_ray.trial import Pruning, Trial
 
@@ -61,7 +62,7 @@ def batches(data: Encoded, trial: Trial, epoch: int, world_size: int = 1) -> lis
     """
     random = np.random.default_rng([trial.seed, epoch])
     order = random.permutation(len(data))
-    lengths = np.array([len(ids) for ids in data.inputs["input_ids"]])
+    lengths = data.lengths
     window = 32 * trial.batch_size
     order = np.concatenate([
         part[np.argsort(lengths[part], kind="stable")]
@@ -103,15 +104,10 @@ class Run:
 
 def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
     """Data, model, masks and optimiser of a trial, as they are before the first step."""
-    task = registry.get(trial.data.task)
+    task = registry.resolve(trial.data)
     tokenizer = backbone.tokenizer(trial.backbone)
     splits: tuple[Split, Split] = ("train", "dev")
-    data = {
-        split: encode(
-            task, task.table(trial.data, split, trial.seed), tokenizer, trial.data.max_length
-        )
-        for split in splits
-    }
+    data = {s: encoding.load(task, trial.data, s, trial.seed, tokenizer) for s in splits}
     teacher = None
     if trial.distillation:
         teacher = Teacher(trial.distillation, data["train"], trial.batch_size, device)
@@ -186,7 +182,8 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         # Gradients are the same on all workers after DDP, so all of them break off together.
         broken = (step % CHECK_EVERY == 0 or step in borders) and not bool(torch.isfinite(norm))
         if broken or step in borders:
-            now = losses.report() | _measure(run, step, broken or step == run.total)
+            found, measured = _measure(run, step, broken or step == run.total)
+            now = losses.report() | measured
             now |= _verdict(now, broken, trial.pruning) if now["final"] else {}
             done = Progress(step, run.total, [*done.history, _finite(now)])
             save = partial(
@@ -197,7 +194,8 @@ def train(trial: Trial, reporter: Reporter) -> Report:
                 optimizer=run.adam,
                 rates=run.rates,
                 progress=done,
-                final=now["final"],
+                labels=run.task.labels,
+                predictions=found.table() if now["final"] else None,
             )
             reporter.report(done.history[-1], save)
             losses = Mean(run.device)
@@ -273,16 +271,18 @@ def _loss(run: Run, model: nn.Module, rows: np.ndarray) -> torch.Tensor:
     return settings.alpha_ce * loss + settings.alpha_kd * taught
 
 
-def _measure(run: Run, step: int, final: bool) -> Report:
+def _measure(run: Run, step: int, final: bool) -> tuple[Evaluation, Report]:
     with run.pruner.frozen() if run.pruner else nullcontext():
         size = 4 * run.trial.batch_size  # no gradients to keep, so larger batches fit
         found = evaluate(run.forward, run.data["dev"], size, run.device)
+        others = found.others | (_further(run, size) if final else {})
         if run.pruner or run.left is None:  # without masks nothing is lost on the way
             run.left = count(run.built.model, run.built.stack.modules, run.pruner)
         matrices = run.pruner.kept() if run.pruner and final else []
     left = run.left
-    more = {"matrices": [list(kept) for kept in matrices]} if matrices else {}
-    return (
+    more: Report = {"matrices": [list(kept) for kept in matrices]} if matrices else {}
+    more |= {"others": others} if others else {}
+    report = (
         run.built.fusion.numbers()
         | more
         | {
@@ -301,6 +301,22 @@ def _measure(run: Run, step: int, final: bool) -> Report:
             "reason": "",
         }
     )
+    return found, report
+
+
+def _further(run: Run, size: int) -> dict[str, float]:
+    """The metric on the task's other dev sets, where they can be had."""
+    found, tokenizer = {}, backbone.tokenizer(run.trial.backbone)
+    for part in run.task.further:
+        try:
+            run.task.open(run.trial.data, part)
+        except UserError:
+            continue
+        data = encoding.whole(run.task, run.trial.data, part, tokenizer)
+        if run.trial.mode == "features":
+            data = features.prepare(run.built, data, size, run.device)
+        found[part] = evaluate(run.forward, data, size, run.device).metric
+    return found
 
 
 def _verdict(now: Report, broken: bool, pruning: Pruning | None) -> Report:
@@ -318,7 +334,8 @@ def _verdict(now: Report, broken: bool, pruning: Pruning | None) -> Report:
 
 def _finite(report: Report) -> Report:
     """NaN would leave the search waiting for ever: what is not finite is not reported."""
-    return {k: v for k, v in report.items() if not isinstance(v, float) or math.isfinite(v)}
+    kept = {k: v for k, v in report.items() if not isinstance(v, float) or math.isfinite(v)}
+    return {k: _finite(v) if isinstance(v, dict) else v for k, v in kept.items()}
 
 
 def _seed(seed: int, step: int, rank: int) -> None:

@@ -1,7 +1,7 @@
 """A finished trial's model, put together again from its checkpoint."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,13 @@ def trial_of(folder: Path) -> Trial:
     return Trial.from_dict(json.loads((folder / checkpoint.PROGRESS).read_text())["trial"])
 
 
+def task_of(folder: Path) -> Task:
+    """Its task, with the classes that it was trained on: its data need not be there any more."""
+    content = json.loads((folder / checkpoint.PROGRESS).read_text())
+    task = registry.get(content["trial"]["data"]["task"])
+    return replace(task, labels=tuple(content.get("labels", task.labels)))
+
+
 def load(folder: Path) -> Trained:
     """The model of a checkpoint as its last evaluation saw it.
 
@@ -50,7 +57,7 @@ def load(folder: Path) -> Trained:
     trial, progress = trial_of(folder), checkpoint.progress(folder)
     if not progress.history[-1]["final"]:
         raise UserError(f"the trial in {folder} has not ended: step {progress.step}")
-    task = registry.get(trial.data.task)
+    task = task_of(folder)
     built = assembly.build(trial, task)
     pruner = None
     if trial.pruning:

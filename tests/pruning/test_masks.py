@@ -13,8 +13,9 @@ from bermo_ray.pruning.masks import (
     blocks,
     hard_concrete,
     penalty,
+    random_like,
     top,
-    uniform_like,
+    uniform,
 )
 
 
@@ -173,7 +174,7 @@ class TestL0:
         shape = (300, 450)  # more than two blocks
         weight, scores, grad = torch.randn(shape), torch.randn(shape) * 3, torch.randn(shape)
         noise = torch.rand(shape)
-        monkeypatch.setattr("bermo_ray.pruning.masks.uniform_like", lambda x: noise.clone())
+        monkeypatch.setattr("bermo_ray.pruning.masks.random_like", lambda x: noise.clone())
         found = matrix(weight.clone(), scores.clone())
         form = METHODS["l0"].masked(found, training=True)
         w, s = weight.requires_grad_(), scores.requires_grad_()
@@ -192,7 +193,7 @@ class TestL0:
 
     def test_gradient_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # d M/d S = (r−l)/β · s(1−s) inside (0, 1), 0 where clamped (Eq. 5 with 0 ≤ Z ≤ 1).
-        monkeypatch.setattr("bermo_ray.pruning.masks.uniform_like", lambda x: x * 0 + 0.25)
+        monkeypatch.setattr("bermo_ray.pruning.masks.random_like", lambda x: x * 0 + 0.25)
         found = matrix(torch.tensor([2.0, 2.0]), torch.tensor([0.4, 30.0]))
         METHODS["l0"].masked(found, training=True)
         s = sigmoid((-math.log(3) + 0.4) * 1.5)
@@ -204,7 +205,7 @@ class TestL0:
         assert math.isclose(PENALTY_SHIFT, -2 / 3 * math.log(0.1 / 1.1))
         scores = torch.tensor([-2.0, 0.0, 1.0])
         torch.manual_seed(0)
-        draws = hard_concrete(scores.expand(200_000, 3), uniform_like(torch.empty(200_000, 3))) > 0
+        draws = hard_concrete(scores.expand(200_000, 3), uniform(random_like(torch.empty(200_000, 3)))) > 0
         open_share = (scores + PENALTY_SHIFT).sigmoid()
         assert torch.allclose(draws.float().mean(0), open_share, atol=4e-3)
         found = matrix(torch.ones(3), scores)
@@ -219,10 +220,10 @@ class TestL0:
 
 def test_uniform_noise_is_uniform_and_seeded() -> None:
     torch.manual_seed(3)
-    first = uniform_like(torch.empty(1001, 999))
+    first = uniform(random_like(torch.empty(1001, 999)))
     torch.manual_seed(3)
-    assert torch.equal(first, uniform_like(torch.empty(1001, 999)))
-    assert not torch.equal(first, uniform_like(torch.empty(1001, 999)))
+    assert torch.equal(first, uniform(random_like(torch.empty(1001, 999))))
+    assert not torch.equal(first, uniform(random_like(torch.empty(1001, 999))))
     assert 0 < first.min() < 1e-4
     assert 1 - 1e-4 < first.max() < 1
     counts = torch.histc(first, 50, 0, 1) / first.numel() * 50

@@ -1,0 +1,60 @@
+"""Files that are made once on a node and then read by all of its trials and workers.
+
+Each is named by everything that decides its content, so that none is ever out of date.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock
+
+CACHE_VARIABLE = "BERMO_CACHE"  # a folder, or "off"
+LIMIT_VARIABLE = "BERMO_CACHE_GB"  # the oldest files go when a folder holds more
+
+
+def folder(kind: str) -> Path | None:
+    """Where files of that kind are kept; None where the user turned the cache off."""
+    asked = os.environ.get(CACHE_VARIABLE, "~/.cache/bermo_ray")
+    return None if asked == "off" else Path(asked).expanduser() / kind
+
+
+def limit() -> int:
+    """The most bytes that a folder may hold."""
+    return int(float(os.environ.get(LIMIT_VARIABLE, "20")) * 1e9)
+
+
+def get(file: Path, size: int, write: Callable[[Path], None]) -> Path:
+    """The file, made by ``write`` (about ``size`` bytes) where it is not there yet.
+
+    Several processes may want the same one: one writes, the others wait for it. One that dies while
+    writing leaves only a partial file, which the next removes.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{file}.lock"):
+        if not file.is_file():
+            _make_room(file.parent, file.suffix, size)
+            partial_file = file.with_suffix(".partial")
+            write(partial_file)
+            partial_file.replace(file)
+        os.utime(file)  # the least recently used goes first
+    return file
+
+
+def _make_room(place: Path, suffix: str, size: int) -> None:
+    """Removes files until ``size`` more bytes fit; a mapped file lives on for who has it open."""
+    for partial_file in place.glob("*.partial"):
+        # Held only while writing, so a lock that can be had is one whose writer is dead.
+        lock = FileLock(f"{partial_file.with_suffix(suffix)}.lock", blocking=False)
+        with contextlib.suppress(TimeoutError), lock:
+            partial_file.unlink(missing_ok=True)
+    files = sorted(place.glob(f"*{suffix}"), key=lambda f: f.stat().st_mtime)
+    held = sum(f.stat().st_size for f in files)
+    for file in files:
+        if held + size <= limit():
+            break
+        lock = FileLock(f"{file}.lock", blocking=False)
+        with contextlib.suppress(TimeoutError), lock:  # held: somebody is about to map it
+            held -= file.stat().st_size
+            file.unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""SQuAD v1.1: ``squad/<part>.parquet``, its own ``squad/train-v1.1.json``, or the hub."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bermo_ray.errors import UserError
+from bermo_ray.tasks.source import Reader, Rows, Source, parquet
+from bermo_ray.tasks.task import Task
+from bermo_ray.trial import Data
+
+_TEXTS, _PLACES = pa.list_(pa.string()), pa.list_(pa.int32())
+ANSWERS = pa.struct([("text", _TEXTS), ("answer_start", _PLACES)])
+
+
+def original(file: Path, part: str = "") -> pa.Table:
+    """The questions of a SQuAD file, in its order."""
+    try:
+        articles = json.loads(file.read_bytes().decode())["data"]
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: not a SQuAD file: {type(error).__name__}: {error}") from None
+    rows = []
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                texts = [answer["text"] for answer in asked["answers"]]
+                places = [answer["answer_start"] for answer in asked["answers"]]
+                rows.append(
+                    {
+                        "context": paragraph["context"],
+                        "question": asked["question"],
+                        "answers": {"text": texts, "answer_start": places},
+                    }
+                )
+    schema = pa.schema(
+        [("context", pa.string()), ("question", pa.string()), ("answers", ANSWERS)]
+    )  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _files(part: str) -> Mapping[str, Reader]:
+    name = "dev" if part == "validation" else part
+    return {f"squad/{part}.parquet": parquet, f"squad/{name}-v1.1.json": original}
+
+
+def _open(source: Source, data: Data, part: str) -> Rows:
+    found = source.rows(data, part)
+    return replace(found, read=lambda: _flat(found.where, found.read()))
+
+
+def _flat(where: str, rows: pa.Table) -> pa.Table:
+    """The answers' texts and places as columns of their own."""
+    if "answers" not in rows.column_names:
+        raise UserError(f"{where}: no column 'answers'; found {rows.column_names}")
+    answers = rows["answers"]
+    try:
+        parts = [pc.struct_field(answers, name) for name in ("text", "answer_start")]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise UserError(
+            f"{where}: column 'answers': expected text and answer_start, found {answers.type}"
+        ) from None
+    rows = rows.drop_columns(["answers"])
+    return rows.append_column("answers", parts[0]).append_column("answer_starts", parts[1])
+
+
+def squad() -> Task:
+    """SQuAD v1.1."""
+    source = Source(_files, ("rajpurkar/squad", None, None))
+    columns = {"text": "question", "text_pair": "context"}
+    return Task(
+        "squad", "span", (), "span_f1", True, partial(_open, source), columns, ("exact_match",)
+    )
