@@ -1,5 +1,6 @@
 """MLflow -> Arrow: one tidy table, one row a trial."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from bermo_ray.errors import UserError
 RUNS = "runs"  # the default folder of a study's records
 
 _T = pa.timestamp("ms", tz="UTC")
-_OTHERS = pa.map_(pa.string(), pa.float64())
 # (column, type, where it comes from, what it is). Null where a run has no such value.
 _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("study", pa.string(), "tag bermo.study", "name of the study"),
@@ -32,7 +32,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("learning_rate", pa.float64(), "param optimizer.learning_rate", ""),
     ("mask_rate", pa.float64(), "param optimizer.mask_rate", ""),
     ("metric", pa.float64(), "metric metric", "the task's own metric on dev, at the end"),
-    ("others", _OTHERS, "", "the task's further metrics, and other dev sets', at the end"),
+    ("others", pa.string(), "", "further metrics and dev sets of the task, as JSON"),
     ("loss", pa.float64(), "metric loss", "on dev"),
     ("train_loss", pa.float64(), "metric train_loss", "mean since the evaluation before"),
     ("trivial", pa.float64(), "metric trivial", "what a constant answer reaches"),
@@ -86,7 +86,7 @@ def _row(run: Any) -> dict[str, Any]:
     row["run_id"] = run.info.run_id
     prefix = tracking.OTHER
     others = {k: v for k, v in run.data.metrics.items() if k.startswith(prefix)}
-    row["others"] = [(k.removeprefix(prefix), v) for k, v in sorted(others.items())]
+    row["others"] = json.dumps({k.removeprefix(prefix): v for k, v in sorted(others.items())})
     row["method"] = row["method"] or "dense"
     row["started"] = run.info.start_time
     if run.info.end_time:

@@ -280,25 +280,23 @@ def _encoded(task: Task, table: pa.Table, tokenizer: Any) -> Encoded:
 
 def _columns(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> pa.Table:
     """Everything of the rows that training and evaluation need, one encoded row each."""
-    found: dict[str, list[Any]] = {}
     by_head: dict[str, Callable[..., Columns]] = {
         "token": _tagged,
         "span": _windows,
-        "masked": _masked_lines,
+        "masked": _running if task.grouped else _lines,
     }
     made = by_head.get(task.head, _classified)
-    if task.grouped:
-        parts = [_grouped(rows, tokenizer, max_length)]
-    else:
-        starts = range(0, rows.num_rows, AT_ONCE)
-        parts = [made(task, rows.slice(i, AT_ONCE), i, tokenizer, max_length) for i in starts]
-    for part in parts:
+    found: dict[str, Any] = {}
+    for first in range(0, rows.num_rows, AT_ONCE):
+        part = made(task, rows.slice(first, AT_ONCE), first, tokenizer, max_length)
         for name, values in part.items():
             found.setdefault(name, []).extend(values)
+    if task.head == "masked":
+        found = _masked(found, tokenizer)
     kinds = {"token_type_ids": np.int8, "labels": np.int32}
     return pa.table(
         {
-            name: _lists(values, kinds.get(name, np.int32))
+            name: _nested(values, kinds.get(name, np.int32))
             if len(values) and isinstance(values[0], (list, np.ndarray)) and name != "texts"
             else pa.array(values)
             for name, values in found.items()
@@ -306,7 +304,7 @@ def _columns(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> pa.
     )
 
 
-def _lists(rows: list[Any], kind: Any) -> pa.Array:
+def _nested(rows: list[Any], kind: Any) -> pa.Array:
     flat = np.concatenate([np.asarray(row, dtype=kind) for row in rows])
     places = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     return pa.LargeListArray.from_arrays(places, flat)
@@ -387,32 +385,28 @@ def _pieces_of(places: np.ndarray, start: int, end: int) -> tuple[int, int]:
     return (int(inside[0]), int(inside[-1])) if whole_answer else (0, 0)
 
 
-def _masked_lines(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+def _lines(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
     coded = tokenizer(rows["text"].to_pylist(), truncation=True, max_length=length)
-    return _masked(_pieces(coded), first, tokenizer)
+    return _pieces(coded)
 
 
-def _grouped(rows: pa.Table, tokenizer: Any, length: int) -> Columns:
-    """All lines as one text, cut into rows of full length; a short rest is left out."""
-    pieces: list[int] = []
-    for i in range(0, rows.num_rows, AT_ONCE):
-        lines = [t for t in rows["text"].slice(i, AT_ONCE).to_pylist() if t.strip()]
-        for ids in tokenizer(lines, add_special_tokens=False)["input_ids"] if lines else ():
-            pieces += ids
-    size = length - tokenizer.num_special_tokens_to_add()
-    starts = range(0, max(1, len(pieces) - size + 1), size)
-    rows_of = [pieces[i : i + size] for i in starts]
-    coded = [tokenizer.prepare_for_model(ids) for ids in rows_of]
-    names = [n for n in ("input_ids", "token_type_ids") if n in coded[0]]
-    return _masked({name: [c[name] for c in coded] for name in names}, 0, tokenizer)
+def _running(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+    """Lines as one text, cut into rows of full length; a short rest is left out."""
+    lines = (line.strip() for line in rows["text"].to_pylist())
+    text = " ".join(line for line in lines if line)
+    coded = tokenizer(
+        [text], truncation=True, max_length=length, return_overflowing_tokens=True
+    )  # fmt: skip
+    full = [i for i, ids in enumerate(coded["input_ids"]) if len(ids) == length]
+    return {name: [values[i] for i in full] for name, values in _pieces(coded).items()}
 
 
-def _masked(columns: Columns, first: int, tokenizer: Any) -> Columns:
+def _masked(columns: Columns, tokenizer: Any) -> Columns:
     """15 % of the pieces become [MASK] and are the targets; the choice is fixed by the row number,
     so that a number measured twice is the same number."""
     special = list(tokenizer.all_special_ids)
     ids, labels = [], []
-    for row, pieces in enumerate(columns["input_ids"], first):
+    for row, pieces in enumerate(columns["input_ids"]):
         hidden = np.array(pieces)
         plain = np.flatnonzero(~np.isin(hidden, special))
         count = max(1, round(MASKED_SHARE * len(plain)))
@@ -422,4 +416,4 @@ def _masked(columns: Columns, first: int, tokenizer: Any) -> Columns:
         hidden[chosen] = tokenizer.mask_token_id
         ids.append(hidden)
         labels.append(target)
-    return columns | {"input_ids": ids, "labels": labels, "row": np.arange(first, first + len(ids))}
+    return columns | {"input_ids": ids, "labels": labels, "row": np.arange(len(ids))}

@@ -87,7 +87,8 @@ class Task:
             ids = check.classes("label", self.labels, class_names(rows, check.source("label")))
             rows = rows.set_column(rows.column_names.index("label"), "label", ids)
         elif self.head == "regression":
-            check.numbers("label")
+            numbers = check.numbers("label")
+            rows = rows.set_column(rows.column_names.index("label"), "label", numbers)
         elif self.head == "token":
             ids = check.tags("words", "tags", self.labels)
             rows = rows.set_column(rows.column_names.index("tags"), "tags", ids)
@@ -98,12 +99,14 @@ class Task:
     def _read(self, place: Rows) -> pa.Table:
         """The rows with the head's columns alone."""
         rows = place.read()
-        wanted = COLUMNS[self.head] + (("text_pair",) if self.pair else ())
-        wanted = tuple(dict.fromkeys(wanted))
+        wanted = list(COLUMNS[self.head])
+        if self.pair and "text_pair" not in wanted:
+            wanted.insert(1, "text_pair")
         names = [self.columns.get(column, column) for column in wanted]
         if missing := [name for name in names if name not in rows.column_names]:
             raise UserError(f"{place.where}: no column {missing[0]!r}; found {rows.column_names}")
-        return rows.select(names).rename_columns(list(wanted))
+        kept = rows.select(names).rename_columns(wanted)
+        return kept.replace_schema_metadata(rows.schema.metadata)  # names of classes are there
 
     def chosen(self, data: Data, split: Split, seed: int, count: int) -> np.ndarray:
         """Which of a split's ``count`` rows a trial takes: all of them, a number, or a share.
@@ -185,12 +188,13 @@ class _Check:
         self._first(column, pc.is_null(ids), lambda r: unknown("label", values[r].as_py(), labels))
         return ids.cast(pa.int64())
 
-    def numbers(self, column: str) -> None:
+    def numbers(self, column: str) -> pa.ChunkedArray:
         values = self.rows[column]
         if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
             raise self._fail(column, 0, f"expected numbers, found {values.type}")
         wrong = pc.or_(pc.is_null(values, nan_is_null=True), pc.is_inf(values.cast(pa.float64())))
         self._first(column, wrong, lambda r: f"{values[r].as_py()} is no number to learn")
+        return values.cast(pa.float32())
 
     def tags(self, words: str, column: str, labels: tuple[str, ...]) -> pa.ChunkedArray:
         """Tag numbers in the order of ``labels``, a list a row."""

@@ -205,7 +205,10 @@ class TestL0:
         assert math.isclose(PENALTY_SHIFT, -2 / 3 * math.log(0.1 / 1.1))
         scores = torch.tensor([-2.0, 0.0, 1.0])
         torch.manual_seed(0)
-        draws = hard_concrete(scores.expand(200_000, 3), uniform(random_like(torch.empty(200_000, 3)))) > 0
+        draws = (
+            hard_concrete(scores.expand(200_000, 3), uniform(random_like(torch.empty(200_000, 3))))
+            > 0
+        )
         open_share = (scores + PENALTY_SHIFT).sigmoid()
         assert torch.allclose(draws.float().mean(0), open_share, atol=4e-3)
         found = matrix(torch.ones(3), scores)

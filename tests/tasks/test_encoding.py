@@ -1,16 +1,26 @@
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
-from bermo_ray.errors import UserError
+from bermo_ray import cache
 from bermo_ray.models import backbone
-from bermo_ray.tasks.encoding import IGNORED, encode
+from bermo_ray.tasks import encoding, registry
+from bermo_ray.tasks.encoding import IGNORED, OUTSIDE, Encoded, Ragged, encode
+from bermo_ray.tasks.source import Rows
 from bermo_ray.tasks.task import Task
 from bermo_ray.trial import Data
 
 
-def task(head: str, pair: bool = False, labels: tuple[str, ...] = ("a", "b")) -> Task:
-    return Task("t", head, labels, "accuracy", pair, lambda *_: pa.table({}))  # type: ignore[arg-type]
+def task(head: str, pair: bool = False, **more: Any) -> Task:
+    return Task("t", head, ("a", "b"), "accuracy", pair, lambda *_: nothing, **more)  # type: ignore[arg-type]
+
+
+nothing = Rows("nowhere", lambda: b"", lambda: pa.table({}))
 
 
 @pytest.fixture(scope="module")
@@ -38,59 +48,144 @@ def test_pairs_have_two_token_types_and_are_cut(tokenizer: object) -> None:
 
 def test_tags_stand_at_first_pieces(tokenizer: object) -> None:
     rows = pa.table({"words": [["the", "zqzq", "dog"]], "tags": [[0, 1, 2]]})
-    labels = encode(task("token"), rows, tokenizer, 32).targets["labels"][0]
+    labels = list(encode(task("token"), rows, tokenizer, 32).targets["labels"][0])
     assert [x for x in labels if x != IGNORED] == [0, 1, 2]
     assert labels[0] == labels[-1] == IGNORED
     assert len(labels) > 5  # the unknown word is several pieces
 
 
-def test_more_words_than_tags_names_the_row(tokenizer: object) -> None:
-    rows = pa.table({"words": [["the"], ["the", "dog"]], "tags": [[0], [1]]})
-    with pytest.raises(UserError, match="row 1: 2 words but 1 tags"):
-        encode(task("token"), rows, tokenizer, 32)
+def answered(context: str, *answers: str) -> pa.Table:
+    return pa.table(
+        {
+            "text": ["who slept ?"] * len(answers),
+            "text_pair": [context] * len(answers),
+            "answers": [[answer] for answer in answers],
+            "answer_starts": [[context.index(answer)] for answer in answers],
+        }
+    )
 
 
 def test_spans_point_at_the_answers_pieces(tokenizer: object) -> None:
     context = "the old dog slept ."
-    rows = pa.table(
-        {
-            "text": ["who slept ?"] * 2,
-            "text_pair": [context] * 2,
-            "answer_text": ["old dog", "slept"],
-            "answer_start": [4, 12],
-        }
-    )
-    data = encode(task("span"), rows, tokenizer, 32)
+    data = encode(task("span", pair=True), answered(context, "old dog", "slept"), tokenizer, 32)
+    assert data.answers
     for row, answer in enumerate(["old dog", "slept"]):
         start = data.targets["start_positions"][row]
         end = data.targets["end_positions"][row]
-        offsets = data.extra["offsets"][row]
-        assert context[offsets[start][0] : offsets[end][1]] == answer
-    assert data.extra["offsets"][0][1] is None  # the question holds no answer
+        assert context[data.answers.starts[row][start] : data.answers.ends[row][end]] == answer
+    assert data.answers.starts[0][1] == OUTSIDE  # the question holds no answer
+    assert data.answers.texts.to_pylist() == [["old dog"], ["slept"]]
+
+
+def test_a_long_context_has_windows_that_share_a_third(tokenizer: Any) -> None:
+    words = ["the old dog chased the young cat", "the man slept", "a girl saw the garden"]
+    context = " . ".join(words * 3) + " ."
+    answer = "the garden ."
+    data = encode(task("span", pair=True), answered(context, answer, "old dog"), tokenizer, 24)
+    assert data.answers
+    assert set(data.rows.tolist()) == {0, 1}
+    assert (data.lengths <= 24).all()
+    windows = np.flatnonzero(data.rows == 0)
+    assert len(windows) > 2
+    seen = np.zeros(len(context), dtype=bool)
+    for i, window in enumerate(windows):
+        places = data.answers.starts[window]
+        inside = places[places != OUTSIDE]
+        for begin, end in zip(places, data.answers.ends[window], strict=True):
+            seen[max(0, begin) : max(0, end)] = True
+        if i:  # a third of 24 pieces are those that the window before ends with
+            before = data.answers.starts[windows[i - 1]]
+            assert before[before != OUTSIDE][-8:].tolist() == inside[:8].tolist()
+    assert all(seen[i] or c == " " for i, c in enumerate(context))  # nothing is cut away
+    found = []
+    for window in windows:
+        start, end = (data.targets[f"{side}_positions"][window] for side in ("start", "end"))
+        if (start, end) != (0, 0):  # the whole answer is in this window
+            begin = data.answers.starts[window][start]
+            found.append(context[begin : data.answers.ends[window][end]])
+    assert found
+    assert set(found) == {answer}
+    assert len(found) < len(windows)
+    # Context and answers are kept once a question.
+    assert data.answers.contexts.null_count == len(data) - 2
+
+
+def test_running_text_is_cut_into_full_rows(tokenizer: Any) -> None:
+    rows = pa.table({"text": ["the dog slept .", "", "the cat saw the man ."] * 10})
+    data = encode(task("masked", grouped=True), rows, tokenizer, 16)
+    pieces = sum(map(len, tokenizer(rows["text"].to_pylist(), add_special_tokens=False).input_ids))
+    assert data.lengths.tolist() == [16] * (pieces // 14)  # 14 and the two at the ends
+    labels = data.targets["labels"][0]
+    whole = np.where(labels == IGNORED, data.inputs["input_ids"][0], labels)
+    assert tokenizer.decode(whole[1:-1]).startswith("the dog slept. the cat saw the man. the")
 
 
 def test_masking_is_fixed_by_the_row_and_hides_the_target(tokenizer: object) -> None:
     rows = pa.table({"text": ["the old dog chased the young cat in the garden ."]})
     first, second = (encode(task("masked"), rows, tokenizer, 32) for _ in range(2))
-    assert first.inputs == second.inputs
+    assert list(first.inputs["input_ids"][0]) == list(second.inputs["input_ids"][0])
     hidden = [i for i, t in enumerate(first.targets["labels"][0]) if t != IGNORED]
     assert len(hidden) == 2  # 15 % of 11 words
     ids = torch.tensor(first.inputs["input_ids"][0])
     assert set(ids[hidden].tolist()) == {tokenizer.mask_token_id}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("columns", "line"),
-    [
-        ({"text": ["a"]}, "no column 'label'"),
-        ({"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, "no rows"),
-        ({"text": ["a", "b"], "label": [0, 2]}, "row 1: label 2 is not one of 0..1"),
-        ({"text": ["a", "b"], "label": [-1, 0]}, "row 0: label -1 is not one of 0..1"),
-    ],
-)
-def test_bad_rows_are_named(columns: dict[str, object], line: str) -> None:
-    bad = Task("t", "sequence", ("a", "b"), "accuracy", False, lambda *_: pa.table(columns))
-    with pytest.raises(UserError) as caught:
-        bad.table(Data(), "train", 0)
-    assert line in str(caught.value)
-    assert "task t, train" in str(caught.value)
+def plain(data: Encoded) -> dict[str, Any]:
+    """Every batch of a row, as lists."""
+    return {str(r): {k: v.tolist() for k, v in data.batch([r]).items()} for r in range(len(data))}
+
+
+@pytest.mark.parametrize("name", ["tense", "similarity", "entities", "answer_span", "masked_words"])
+def test_what_the_cache_gives_is_what_encoding_gives(
+    name: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path))
+    found, settings = registry.get(name), Data(task=name, train_rows=20)
+    fresh = encode(found, found.table(settings, "train", 0), tokenizer, 128)
+    kept = encoding.load(found, settings, "train", 0, tokenizer)
+    again = encoding.load(found, settings, "train", 0, tokenizer)
+    assert plain(fresh) == plain(kept) == plain(again)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 1
+    assert not kept.inputs["input_ids"].values.flags.owndata  # the file's own memory
+    # Another length is another encoding; another seed or subset is not.
+    encoding.load(found, settings.model_copy(update={"max_length": 64}), "train", 0, tokenizer)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 2
+    encoding.load(found, settings.model_copy(update={"dev_half": "first"}), "train", 1, tokenizer)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 2
+
+
+def encode_and_say(place: str, out: Any) -> None:
+    import os
+
+    os.environ[cache.CACHE_VARIABLE] = place
+    calls = []
+    made = encoding._columns
+    encoding._columns = lambda *args: (calls.append(1), made(*args))[1]  # type: ignore[func-returns-value]
+    found = registry.get("tense")
+    data = encoding.load(found, Data(train_rows=300), "train", 0, backbone.tokenizer("embedded"))
+    out.put((len(calls), data.inputs["input_ids"].stamp()))
+
+
+@pytest.mark.slow
+def test_many_that_start_at_once_encode_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    workers = [context.Process(target=encode_and_say, args=(str(tmp_path), out)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    found = [out.get(timeout=300) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert sum(calls for calls, _ in found) == 1
+    assert len({stamp for _, stamp in found}) == 1
+
+
+def test_padding_is_behind_or_in_front() -> None:
+    rows = Ragged.of(pa.array([[1, 2, 3], [4], [5, 6]], pa.large_list(pa.int32())))
+    chosen = np.array([1, 0])
+    assert rows.padded(chosen, 3, 9, left=False).tolist() == [[4, 9, 9], [1, 2, 3]]
+    assert rows.padded(chosen, 3, 9, left=True).tolist() == [[9, 9, 4], [1, 2, 3]]
+    assert rows.padded(np.array([0]), 3, 9, left=True).tolist() == [[1, 2, 3]]
+    assert [r.tolist() for r in rows.cut(slice(1))] == [[1], [4], [5]]
+    assert [r.tolist() for r in rows.cut(slice(-1, None))] == [[3], [4], [6]]
+    assert [r.tolist() for r in rows.take(np.array([2, 0]))] == [[5, 6], [1, 2, 3]]

@@ -6,9 +6,12 @@ from bermo_ray.tasks.metrics import (
     accuracy,
     entities,
     entity_f1,
+    exact_match,
     f1,
     masked_accuracy,
     matthews,
+    measured,
+    pearson,
     span_f1,
     spearman,
     trivial,
@@ -25,6 +28,12 @@ def test_classification_metrics_by_hand() -> None:
     assert math.isclose(matthews(predicted, target), 1 / 6)
     assert matthews([1, 1], [0, 1]) == 0.0
     assert f1([0, 0], [0, 1]) == 0.0
+
+
+def test_pearson_is_linear_and_zero_for_a_constant() -> None:
+    assert math.isclose(pearson([1, 2, 3], [2, 4, 6]), 1.0)
+    assert math.isclose(pearson([0, 0, 3], [0, 1, 2]), math.sqrt(3) / 2)  # 3 / √(6·2)
+    assert pearson([1, 1, 1], [1, 2, 3]) == 0.0
 
 
 def test_spearman_is_of_ranks_and_zero_for_a_constant() -> None:
@@ -48,10 +57,22 @@ def test_entity_f1_counts_exact_spans_and_skips_ignored_pieces() -> None:
 
 
 def test_span_f1_normalises_as_squad_does() -> None:
-    assert span_f1(["The red Car!"], ["a red car"]) == 1.0
-    assert math.isclose(span_f1(["red car here"], ["red car"]), 0.8)
-    assert span_f1(["the"], ["a"]) == 1.0
-    assert span_f1([""], ["car"]) == 0.0
+    assert span_f1(["The red Car!"], [["a red car"]]) == 1.0
+    assert math.isclose(span_f1(["red car here"], [["red car"]]), 0.8)
+    assert span_f1(["the"], [["a"]]) == 1.0
+    assert span_f1([""], [["car"]]) == 0.0
+    # The nearest of several answers counts, question by question.
+    assert math.isclose(span_f1(["red car", "x"], [["car", "red cars"], ["y"]]), (2 / 3 + 0) / 2)
+
+
+def test_exact_match_takes_any_answer_after_normalisation() -> None:
+    assert exact_match(["The Red, car"], [["blue", "a red car"]]) == 1.0
+    assert exact_match(["red car", "x"], [["red cars"], ["X."]]) == 0.5
+
+
+def test_perplexity_is_e_to_the_loss() -> None:
+    found = measured(("masked_accuracy", "perplexity"), [[1]], [[1]], (), math.log(7))
+    assert found == {"masked_accuracy": 1.0, "perplexity": pytest.approx(7.0)}
 
 
 def test_masked_accuracy_counts_hidden_pieces_only() -> None:

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from bermo_ray import cache
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, heads
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import encode
-from bermo_ray.training import cache
 from bermo_ray.training.check import check
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.trainer import run_locally

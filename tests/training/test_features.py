@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from bermo_ray import cache as node
 from bermo_ray.models import assembly, backbone, fusion
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoding import encode
@@ -34,7 +35,7 @@ def small(tiny: str, **changes: Any) -> Trial:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(disk.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(node.CACHE_VARIABLE, str(tmp_path))
     return tmp_path / "features"
 
 
@@ -44,7 +45,7 @@ def test_cached_and_recomputed_give_the_same_numbers(
 ) -> None:
     trial = small(tiny, fusion__name=name)
     first, again = run_locally(trial), run_locally(trial)
-    monkeypatch.setenv(disk.CACHE_VARIABLE, "off")
+    monkeypatch.setenv(node.CACHE_VARIABLE, "off")
     plain = run_locally(trial)
     for a, b, c in zip(first, again, plain, strict=True):
         assert a["loss"] == b["loss"]
@@ -102,7 +103,7 @@ def test_other_heads_keep_the_tokens_they_read(
     files = [np.load(f) for f in cache.glob("*.npy")]
     rows = {60, 41}
     assert ({len(f) for f in files} == rows) == (task == "similarity")  # one token a row
-    monkeypatch.setenv(disk.CACHE_VARIABLE, "off")
+    monkeypatch.setenv(node.CACHE_VARIABLE, "off")
     plain = run_locally(trial)[-1]
     assert kept["loss"] == pytest.approx(plain["loss"], abs=1e-4)
     assert kept["metric"] == pytest.approx(plain["metric"], abs=1e-4)
@@ -138,19 +139,19 @@ def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
     old = {f: f.stat().st_size for f in cache.glob("*.npy")}
     for file in old:
         os.utime(file, (1, 1))
-    monkeypatch.setenv(disk.LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
+    monkeypatch.setenv(node.LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
     run_locally(small(tiny, data__max_length=10))
     left = list(cache.glob("*.npy"))
     assert sum(f.stat().st_size for f in left) <= 1.2 * sum(old.values())
     assert not all(f in left for f in old)
-    monkeypatch.setenv(disk.LIMIT_VARIABLE, "0.000001")
+    monkeypatch.setenv(node.LIMIT_VARIABLE, "0.000001")
     reports = run_locally(small(tiny, data__max_length=12))
     assert reports[-1]["final"]
     assert set(cache.glob("*.npy")) == set(left)
 
 
 def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
-    os.environ[disk.CACHE_VARIABLE] = place
+    os.environ[node.CACHE_VARIABLE] = place
     torch.set_num_threads(1)
     trial = small(tiny)
     task = registry.get("tense")

@@ -2,18 +2,25 @@
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
+from bermo_ray import cache
 from bermo_ray import trial as spec
 from bermo_ray.models import assembly, heads
-from bermo_ray.tasks.encoding import Encoded
-from bermo_ray.training import cache, features
+from bermo_ray.tasks.encoding import Encoded, Ragged
+from bermo_ray.training import features
 from bermo_ray.trial import Trial
 from tests.models.test_families import FAMILIES, folder, task  # noqa: F401
 
 ROWS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], [14, 15, 16, 17]]
 CPU = torch.device("cpu")
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    return Ragged.of(pa.array(rows, pa.large_list(pa.int32())))
 
 
 @pytest.mark.parametrize("head", ["sequence", "token"])
@@ -31,9 +38,11 @@ def test_replay_is_the_model(
     built = assembly.build(trial, task(head))
     data = Encoded(
         task=task(head),
-        inputs={"input_ids": ROWS, "attention_mask": [[1] * len(r) for r in ROWS]},
-        targets={"labels": [0, 1, 2] if head == "sequence" else [[0] * len(r) for r in ROWS]},
-        extra={},
+        inputs={"input_ids": ragged(ROWS)},
+        targets={
+            "labels": np.arange(3) if head == "sequence" else ragged([[0] * len(r) for r in ROWS])
+        },
+        rows=np.arange(3),
         pad_id=0,
         pad_left=family == "xlnet",
     )

@@ -160,6 +160,7 @@ def test_a_checkpoint_holds_no_pickle_of_weights_and_the_last_no_optimizer(
     run_locally(small(tiny, epochs=1, evaluations=1), tmp_path / "c")
     assert sorted(f.name for f in (tmp_path / "c").iterdir()) == [
         "model.safetensors",
+        "predictions.parquet",
         "progress.json",
         "scores.safetensors",
     ]
