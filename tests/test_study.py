@@ -102,6 +102,10 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
         assert row["trial_id"] == Trial.from_json(row["trial"]).id
         assert row["seconds"] > 0
         assert Path(row["checkpoint"], "model.safetensors").is_file()
+        kept = results.predictions(row["run_id"], uri(tmp_path))
+        assert kept["row"].to_pylist() == list(range(41))
+        right = [p == t for p, t in zip(kept["predicted"], kept["target"], strict=True)]
+        assert sum(right) / 41 == pytest.approx(row["metric"])
     same_as_alone(next(r for r in rows if r["method"] == "l0"))
     assert pq.read_table(tmp_path / "s" / "trials.parquet").equals(table)
     assert pq.read_table(tmp_path / "s" / "frontier.parquet").equals(results.frontier(table))
@@ -208,6 +212,7 @@ def test_two_workers_train_through_ray_train(tiny: str, tmp_path: Path) -> None:
         assert row["status"] in ("completed", "diverged")
         assert row["metric"] * 41 == pytest.approx(round(row["metric"] * 41))
         assert Path(row["checkpoint"], "model.safetensors").is_file()
+        assert results.predictions(row["run_id"], uri(tmp_path)).num_rows == 41
 
 
 def test_a_trial_that_fails_is_a_row(tiny: str, tmp_path: Path) -> None:

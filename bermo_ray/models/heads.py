@@ -97,11 +97,18 @@ def reads(model: Any, kind: HeadKind) -> slice:
     return slice(1) if getattr(model.config, "classifier_pooling", "cls") == "cls" else slice(None)
 
 
-def logits(output: Any) -> Logits:
-    """The model's answer as a tuple: (rows, classes), (rows, pieces, classes), or start and end."""
-    if "start_logits" in output:
-        return output["start_logits"], output["end_logits"]
-    return (output["logits"],)
+def logits(output: Any, mask: torch.Tensor | None = None) -> Logits:
+    """The model's answer as a tuple: (rows, classes), (rows, pieces, classes), or start and end.
+
+    A span's softmax runs over pieces: with the attention ``mask``, padding gets no share of it, so
+    that a row's loss does not depend on what it is batched with.
+    """
+    if "start_logits" not in output:
+        return (output["logits"],)
+    both = (output["start_logits"], output["end_logits"])
+    if mask is None:
+        return both
+    return tuple(side.masked_fill(mask == 0, torch.finfo(side.dtype).min) for side in both)
 
 
 def loss(kind: HeadKind, answer: Logits, targets: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -78,7 +78,7 @@ def evaluate(model: nn.Module, data: Encoded, batch_size: int, device: torch.dev
             part = mine[i : i + batch_size]
             batch = {k: v.to(device) for k, v in data.batch(part).items()}
             targets = {k: batch.pop(k) for k in data.targets}
-            answer = heads.logits(model(**batch))
+            answer = heads.logits(model(**batch), batch["attention_mask"])
             loss = float(heads.loss(data.task.head, answer, targets))
             found += [
                 _Answer(int(row), loss, p)

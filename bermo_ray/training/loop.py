@@ -262,7 +262,7 @@ def _loss(run: Run, model: nn.Module, rows: np.ndarray) -> torch.Tensor:
     data = run.data["train"]
     batch = {k: v.to(run.device) for k, v in data.batch(rows).items()}
     targets = {k: batch.pop(k) for k in data.targets}
-    answer = heads.logits(model(**batch))
+    answer = heads.logits(model(**batch), batch["attention_mask"])
     loss = heads.loss(run.task.head, answer, targets)
     if run.teacher is None:
         return loss

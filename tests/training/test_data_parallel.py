@@ -121,7 +121,8 @@ def test_each_worker_goes_through_its_own_l0_mask_before_the_average(tmp_path: P
     assert torch.allclose(first["found"], (first["grad"] + second["grad"]) / 2, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["tense", "entities"])  # rows count alike, or by their pieces
+# Rows count alike, or by their pieces, or a question has several that two workers may share.
+@pytest.mark.parametrize("task", ["tense", "entities", "answer_span"])
 def test_two_workers_take_the_steps_of_one(tmp_path: Path, tiny: str, task: str) -> None:
     # Without noise (no dropout, no L0) the gradient of a shared batch is that of the whole one.
     from transformers import BertConfig
@@ -135,7 +136,13 @@ def test_two_workers_take_the_steps_of_one(tmp_path: Path, tiny: str, task: str)
     shutil.copytree(tiny, still)
     config.save_pretrained(still)
     trial = Trial(
-        data=Data(task=task, train_rows=85, dev_rows=51),  # the last batch has 5 rows: 3 and 2
+        # The last batch has 5 rows: 3 and 2.
+        data=Data(
+            task=task,
+            train_rows=85,
+            dev_rows=51,
+            max_length=24 if task == "answer_span" else 128,
+        ),
         backbone=str(still),
         fusion=Fusion(name="bermo", dropout=0.0),
         optimizer=Optimizer(learning_rate=1e-3),
@@ -148,3 +155,4 @@ def test_two_workers_take_the_steps_of_one(tmp_path: Path, tiny: str, task: str)
     shared = two_workers(trial, tmp_path)[0]["reports"][-1]
     assert shared["loss"] == pytest.approx(alone["loss"], abs=1e-5)
     assert shared["metric"] == alone["metric"]
+    assert shared.get("others") == alone.get("others")
