@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from _measure import show
 
-from bermo_ray.training.cache import CACHE_VARIABLE
+from bermo_ray.cache import CACHE_VARIABLE
 from bermo_ray.training.loop import Report, train
 from bermo_ray.training.trainer import LocalReporter
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial

@@ -30,7 +30,7 @@ from bermo_ray.search import cluster, tuner
 from bermo_ray.search.progress import Progress, clock
 from bermo_ray.search.searcher import ArmSearcher
 from bermo_ray.search.space import Space
-from bermo_ray.tasks import registry
+from bermo_ray.tasks import embedded, registry
 from bermo_ray.tasks.source import DATA_VARIABLE
 from bermo_ray.training.check import check
 from bermo_ray.training.trainer import Resources
@@ -329,6 +329,11 @@ class Study:
             f"{self.name}: {searcher.total} trials, {concurrent} at once, on {where} "
             f"({ray_cluster.cpus:g} CPUs, {ray_cluster.gpus:g} GPUs)"
         )
+        data = next(iter(self.space.arms.values())).data
+        for part in ("train", task.dev) if task.name not in embedded.TASKS else ():
+            self.console.print(
+                f"{part}: {_shown(Path(task.open(data, part).where))}", soft_wrap=True
+            )
         callbacks = [
             tracking.Tracker(self.uri, self.name, parent, figures.of_trial),
             Progress(searcher.total, concurrent, task.metric),
