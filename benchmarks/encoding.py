@@ -45,7 +45,7 @@ class Step:
         if width is not None:
             short = width - batch["input_ids"].shape[1]
             batch = {name: F.pad(values, (0, short)) for name, values in batch.items()}
-        F.cross_entropy(self.model(**batch).logits, labels).backward()
+        torch.autograd.backward(F.cross_entropy(self.model(**batch).logits, labels))
         self.adam.step()
         self.adam.zero_grad(set_to_none=True)
 
