@@ -7,9 +7,11 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock
 
+T = TypeVar("T")
 CACHE_VARIABLE = "BERMO_CACHE"  # a folder, or "off"
 LIMIT_VARIABLE = "BERMO_CACHE_GB"  # the oldest files go when a folder holds more
 
@@ -25,8 +27,9 @@ def limit() -> int:
     return int(float(os.environ.get(LIMIT_VARIABLE, "20")) * 1e9)
 
 
-def get(file: Path, size: int, write: Callable[[Path], None]) -> Path:
-    """The file, made by ``write`` (about ``size`` bytes) where it is not there yet.
+def get(file: Path, size: int, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
+    """What ``read`` gives of the file, made by ``write`` (about ``size`` bytes) where it is not
+    there yet.
 
     Several processes may want the same one: one writes, the others wait for it. One that dies while
     writing leaves only a partial file, which the next removes.
@@ -39,7 +42,7 @@ def get(file: Path, size: int, write: Callable[[Path], None]) -> Path:
             write(partial_file)
             partial_file.replace(file)
         os.utime(file)  # the least recently used goes first
-    return file
+        return read(file)  # mapped under the lock: nobody removes it in between
 
 
 def _make_room(place: Path, suffix: str, size: int) -> None:
@@ -49,12 +52,15 @@ def _make_room(place: Path, suffix: str, size: int) -> None:
         lock = FileLock(f"{partial_file.with_suffix(suffix)}.lock", blocking=False)
         with contextlib.suppress(TimeoutError), lock:
             partial_file.unlink(missing_ok=True)
-    files = sorted(place.glob(f"*{suffix}"), key=lambda f: f.stat().st_mtime)
-    held = sum(f.stat().st_size for f in files)
-    for file in files:
+    files = []
+    for file in place.glob(f"*{suffix}"):
+        with contextlib.suppress(FileNotFoundError):  # another process makes room too
+            files.append((file.stat().st_mtime, file.stat().st_size, file))
+    held = sum(one for _, one, _ in files)
+    for _, one, file in sorted(files):
         if held + size <= limit():
             break
         lock = FileLock(f"{file}.lock", blocking=False)
         with contextlib.suppress(TimeoutError), lock:  # held: somebody is about to map it
-            held -= file.stat().st_size
             file.unlink(missing_ok=True)
+            held -= one

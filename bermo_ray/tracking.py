@@ -367,14 +367,16 @@ class Tracker(Callback):
         if not checkpoint:
             return
         place = checkpoint if "://" in checkpoint else Path(checkpoint).absolute().as_uri()
-        found, path = fs.FileSystem.from_uri(place)
-        file = f"{path}/{PREDICTIONS}"
-        if found.get_file_info(file).type == fs.FileType.NotFound:
+        try:
+            found, path = fs.FileSystem.from_uri(place)
+            with found.open_input_stream(f"{path}/{PREDICTIONS}") as stream:
+                content = stream.read()
+        except (OSError, pa.ArrowException):  # they stay in the checkpoint; the study goes on
+            self._tag(trial_id, {"bermo.predictions": f"in {checkpoint} alone"})
             return
         with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
             copy = Path(folder) / PREDICTIONS
-            with found.open_input_stream(file) as stream:
-                copy.write_bytes(stream.read())
+            copy.write_bytes(content)
             self._open().log_artifact(self._runs[trial_id], str(copy))
 
     def _interrupt(self, trial: Any) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import torch
 
 from bermo_ray import cache
+from bermo_ray.errors import UserError
 from bermo_ray.tasks.task import Split, Task
 from bermo_ray.trial import Data
 
@@ -24,7 +25,7 @@ IGNORED = -100  # what torch's cross entropy leaves out
 OUTSIDE = -1  # offset of a piece that is not of the context
 MASKED_SHARE = 0.15  # of a row's pieces, in the masked tasks
 LONGEST_QUESTION = 64  # pieces, or a third of the length: the context needs the rest
-FORMAT = b"1"  # a new number makes every file of an older layout unfindable
+FORMAT = b"2"  # a new number makes every file of an older layout unfindable
 AT_ONCE = 1000  # rows given to the tokenizer
 
 # Rows -> for each, (tokens, states, width).
@@ -101,6 +102,15 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Words:
+    """All words of a tagged row: what is right, and where its first piece stands, or OUTSIDE where
+    the row was cut before it (or it has none)."""
+
+    tags: Ragged
+    places: Ragged
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Encoded rows of one split, word pieces and targets.
 
@@ -116,6 +126,7 @@ class Encoded:
     pad_id: int
     pad_left: bool = False  # XLNet reads the end of a row
     answers: Answers | None = None
+    words: Words | None = None
     states: States | None = None  # an encoder's, of the tokens in ``inputs``: frozen features
 
     def __len__(self) -> int:
@@ -141,7 +152,7 @@ class Encoded:
         return np.array([np.count_nonzero(row != IGNORED) for row in labels])
 
     def take(self, rows: np.ndarray) -> "Encoded":
-        """Those encoded rows; nothing is copied."""
+        """Those encoded rows; their pieces are not copied."""
         answers = self.answers
         if answers:
             answers = Answers(
@@ -159,6 +170,7 @@ class Encoded:
             },
             rows=self.rows[rows],
             answers=answers,
+            words=self.words and Words(self.words.tags.take(rows), self.words.places.take(rows)),
         )
 
     def batch(self, rows: Sequence[int] | np.ndarray) -> dict[str, torch.Tensor]:
@@ -224,7 +236,8 @@ def whole(task: Task, data: Data, part: str, tokenizer: Any) -> Encoded:
         return encode(task, task.rows(data, part), tokenizer, data.max_length)
     about = (task.name, task.head, task.labels, part, task.grouped, data.max_length)
     digest = hashlib.blake2b(FORMAT + repr(about).encode(), digest_size=16)
-    digest.update(task.open(data, part).stamp())
+    source = task.open(data, part)
+    digest.update(source.stamp())
     digest.update(_stamp(tokenizer))
 
     def write(file: Path) -> None:
@@ -232,8 +245,10 @@ def whole(task: Task, data: Data, part: str, tokenizer: Any) -> Encoded:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
 
-    file = cache.get(place / f"{digest.hexdigest()}.arrow", 0, write)
-    mapped = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+    def read(file: Path) -> pa.Table:
+        return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+
+    mapped = cache.get(place / f"{digest.hexdigest()}.arrow", source.size, write, read)
     return _encoded(task, mapped, tokenizer)
 
 
@@ -250,13 +265,14 @@ def _stamp(tokenizer: Any) -> bytes:
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     about = [rules | {"truncation": None, "padding": None}, tokenizer.padding_side]
     about += [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.all_special_ids]
+    about += [tokenizer.truncation_side]
     about += [transformers.__version__, tokenizers.__version__]
     return hashlib.blake2b(json.dumps(about, sort_keys=True).encode()).digest()
 
 
 def _encoded(task: Task, table: pa.Table, tokenizer: Any) -> Encoded:
-    columns = {name: table[name].combine_chunks() for name in table.column_names}
-    columns = {n: c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
+    # One chunk each, taken as it is: combining would copy what is mapped.
+    columns = {name: table[name].chunk(0) for name in table.column_names}
     inputs = {n: Ragged.of(columns[n]) for n in ("input_ids", "token_type_ids") if n in columns}
     targets = {
         name: Ragged.of(columns[name])
@@ -273,9 +289,12 @@ def _encoded(task: Task, table: pa.Table, tokenizer: Any) -> Encoded:
             columns["contexts"],
             columns["texts"],
         )
+    words = None
+    if task.head == "token":
+        words = Words(Ragged.of(columns["tags"]), Ragged.of(columns["places"]))
     left = tokenizer.padding_side == "left"
     rows = columns["row"].to_numpy()
-    return Encoded(task, inputs, targets, rows, tokenizer.pad_token_id, left, answers)
+    return Encoded(task, inputs, targets, rows, tokenizer.pad_token_id, left, answers, words)
 
 
 def _columns(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> pa.Table:
@@ -291,6 +310,8 @@ def _columns(task: Task, rows: pa.Table, tokenizer: Any, max_length: int) -> pa.
         part = made(task, rows.slice(first, AT_ONCE), first, tokenizer, max_length)
         for name, values in part.items():
             found.setdefault(name, []).extend(values)
+    if not found["input_ids"]:
+        raise UserError(f"task {task.name}: its text gives no row of {max_length} pieces")
     if task.head == "masked":
         found = _masked(found, tokenizer)
     kinds = {"token_type_ids": np.int8, "labels": np.int32}
@@ -324,18 +345,34 @@ def _classified(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: 
 
 
 def _tagged(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
+    """Words between spaces, as the encoder has seen text: byte-level tokenizers know a word by the
+    space before it. A word's tag stands at its first piece; the other pieces do not count."""
     words, tags = rows["words"].to_pylist(), rows["tags"].to_pylist()
-    coded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=length)
-    labels = [_first_pieces(coded.word_ids(i), tags[i]) for i in range(len(words))]
-    return _pieces(coded) | {"labels": labels, "row": np.arange(first, first + rows.num_rows)}
+    texts = [" ".join(row) for row in words]
+    coded = tokenizer(texts, truncation=True, max_length=length, return_offsets_mapping=True)
+    labels, places = [], []
+    for i, row in enumerate(words):
+        first_pieces = _first_pieces(row, texts[i], coded["offset_mapping"][i])
+        targets = np.full(len(coded["input_ids"][i]), IGNORED)
+        there = first_pieces != OUTSIDE
+        targets[first_pieces[there]] = np.array(tags[i])[there]
+        labels.append(targets)
+        places.append(first_pieces)
+    numbers = np.arange(first, first + rows.num_rows)
+    return _pieces(coded) | {"labels": labels, "tags": tags, "places": places, "row": numbers}
 
 
-def _first_pieces(words: list[int | None], tags: list[int]) -> list[int]:
-    """A word's tag stands at its first piece; the other pieces do not count."""
-    return [
-        tags[w] if w is not None and (i == 0 or words[i - 1] != w) else IGNORED
-        for i, w in enumerate(words)
-    ]
+def _first_pieces(words: list[str], text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
+    """Where each word's first piece stands, or OUTSIDE."""
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
+    found = np.full(len(words), OUTSIDE)
+    for piece in range(len(offsets) - 1, -1, -1):
+        begin, end = offsets[piece]
+        while begin < end and text[begin].isspace():  # some count the space to their piece
+            begin += 1
+        if begin < end:
+            found[np.searchsorted(starts, begin, side="right") - 1] = piece
+    return found
 
 
 def _windows(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
@@ -366,7 +403,9 @@ def _windows(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int
         inside = np.array([side == 1 for side in coded.sequence_ids(window)])
         places = np.where(inside[:, None], np.array(coded["offset_mapping"][window]), OUTSIDE)
         begin = answer_starts[row][0]
-        start, end = _pieces_of(places, begin, begin + len(texts[row][0]))
+        ids = coded["input_ids"][window]
+        no_answer = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
+        start, end = _pieces_of(places, begin, begin + len(texts[row][0]), no_answer)
         values = (places[:, 0], places[:, 1], start, end)
         for name, value in zip(found, values, strict=True):
             found[name].append(value)
@@ -378,11 +417,11 @@ def _windows(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int
     return _pieces(coded) | found | kept | {"row": first + np.array(source)}
 
 
-def _pieces_of(places: np.ndarray, start: int, end: int) -> tuple[int, int]:
-    """First and last piece of the characters start..end; (0, 0), the [CLS], when not all there."""
+def _pieces_of(places: np.ndarray, start: int, end: int, no_answer: int) -> tuple[int, int]:
+    """First and last piece of the characters start..end; the [CLS] when not all are there."""
     inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > start) & (places[:, 0] >= 0))
     whole_answer = len(inside) and places[inside[0], 0] <= start and places[inside[-1], 1] >= end
-    return (int(inside[0]), int(inside[-1])) if whole_answer else (0, 0)
+    return (int(inside[0]), int(inside[-1])) if whole_answer else (no_answer, no_answer)
 
 
 def _lines(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
@@ -391,7 +430,7 @@ def _lines(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) 
 
 
 def _running(task: Task, rows: pa.Table, first: int, tokenizer: Any, length: int) -> Columns:
-    """Lines as one text, cut into rows of full length; a short rest is left out."""
+    """Some hundred lines as one text, cut into rows of full length; the rest is left out."""
     lines = (line.strip() for line in rows["text"].to_pylist())
     text = " ".join(line for line in lines if line)
     coded = tokenizer(

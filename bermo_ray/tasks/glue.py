@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bermo_ray.tasks.source import Source, parquet
+from bermo_ray.tasks.source import Hub, Source, parquet
 from bermo_ray.tasks.task import Task
 
 
@@ -39,7 +39,7 @@ _TASKS = {
 
 def _task(name: str, glue: _Glue) -> Task:
     source = Source(
-        lambda part: {f"glue/{name}/{part}.parquet": parquet}, ("nyu-mll/glue", name, None)
+        lambda part: {f"glue/{name}/{part}.parquet": parquet}, Hub("nyu-mll/glue", name)
     )
     return Task(
         name=name,

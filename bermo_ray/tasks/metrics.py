@@ -82,7 +82,7 @@ def _normal(text: str) -> list[str]:
 def _overlap(predicted: str, target: str) -> float:
     p, t = _normal(predicted), _normal(target)
     same = sum((Counter(p) & Counter(t)).values())
-    return 2 * same / (len(p) + len(t)) if p and t else float(p == t)
+    return 2 * same / (len(p) + len(t)) if same else 0.0  # v1.1: no word shared, nothing right
 
 
 def span_f1(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bermo_ray.tasks.source import Reader, Source, lines, parquet
+from bermo_ray.tasks.source import Hub, Reader, Source, lines, parquet
 from bermo_ray.tasks.task import Task
 
 _WIKITEXT = {"train": "wiki.train.raw", "validation": "wiki.valid.raw", "test": "wiki.test.raw"}
@@ -26,7 +26,7 @@ def _wikitext2(part: str) -> Mapping[str, Reader]:
 
 
 def _wikitext103(part: str) -> Mapping[str, Reader]:
-    """WikiText-103's dev and test sets are WikiText-2's; without ``<unk>`` only the latter's."""
+    """Trains on WikiText-103 and measures on WikiText-2's dev set: the two share its text."""
     if part != "train":
         return _wikitext2(part)
     return {"wikitext-103/train.parquet": parquet, "wikitext-103/wiki.train.tokens": text}
@@ -45,9 +45,9 @@ def _task(name: str, source: Source, grouped: bool) -> Task:
 
 def tasks() -> dict[str, Task]:
     """``wikitext2``, ``wikitext103``, and ``text``: one's own, a row a line."""
-    hub = "Salesforce/wikitext"
+    hub = Hub("Salesforce/wikitext", "wikitext-2-raw-v1")
     return {
-        "wikitext2": _task("wikitext2", Source(_wikitext2, (hub, "wikitext-2-raw-v1", None)), True),
-        "wikitext103": _task("wikitext103", Source(_wikitext103, (hub, "wikitext-103-raw-v1", None)), True),  # noqa: E501
+        "wikitext2": _task("wikitext2", Source(_wikitext2, hub), True),
+        "wikitext103": _task("wikitext103", Source(_wikitext103), True),
         "text": _task("text", Source(partial(_own, "text")), False),
-    }  # fmt: skip
+    }

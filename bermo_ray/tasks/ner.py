@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.source import Reader, Source, lines, parquet
+from bermo_ray.tasks.source import Hub, Reader, Source, lines, parquet
 from bermo_ray.tasks.task import Task
 
 
@@ -18,7 +18,7 @@ def _bio(*kinds: str) -> tuple[str, ...]:
 CONLL = _bio("PER", "ORG", "LOC", "MISC")
 WIKIANN = _bio("PER", "ORG", "LOC")
 _COLUMNS = {"words": "tokens", "tags": "ner_tags"}
-_LANGUAGE = re.compile(r"wikiann/[a-z]{2,3}([-_][a-z]+)*")
+_LANGUAGE = re.compile(r"wikiann/[a-z]{2,}([-_][a-z]+)*")
 
 
 def conll(file: Path, part: str = "") -> pa.Table:
@@ -31,8 +31,8 @@ def conll(file: Path, part: str = "") -> pa.Table:
     tags: list[list[str]] = [[]]
     language = re.compile(rf"^{re.escape(file.parent.name)}:(?=.)")
     for number, line in lines(file):
-        fields = line.split()
-        if not fields or fields[0] == "-DOCSTART-":
+        fields = re.split(r"[ \t]+", line.strip(" \t"))  # words may hold other spaces
+        if fields == [""] or fields[0] == "-DOCSTART-":
             if sentences[-1]:
                 sentences.append([])
                 tags.append([])
@@ -66,7 +66,7 @@ def _conll_files(part: str) -> Mapping[str, Reader]:
 
 def conll2003() -> Task:
     """CoNLL-2003, English."""
-    source = Source(_conll_files, ("eriktks/conll2003", None, "refs/convert/parquet"))
+    source = Source(_conll_files, Hub("eriktks/conll2003", "conll2003", converted=True))
     return Task("conll2003", "token", CONLL, "entity_f1", False, source.rows, _COLUMNS)
 
 
@@ -79,5 +79,5 @@ def wikiann(name: str) -> Task | None:
         plain = "dev" if part == "validation" else part
         return {f"{name}/{part}.parquet": parquet, f"{name}/{plain}": conll}
 
-    source = Source(files, ("unimelb-nlp/wikiann", name.split("/")[1], None))
+    source = Source(files, Hub("unimelb-nlp/wikiann", name.split("/")[1]))
     return Task(name, "token", WIKIANN, "entity_f1", False, source.rows, _COLUMNS)

@@ -5,13 +5,14 @@ part (tr, va, te), the class, and last the sentence, between tabs. ``senteval_re
 of the same tasks from other sentences; it has names of its own so that it is never taken for them.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.source import Source, lines, parquet
+from bermo_ray.tasks.source import Hub, Reader, Source, lines, parquet
 from bermo_ray.tasks.task import Task
 
 _NUMBERS = ("NN", "NNS")
@@ -44,7 +45,7 @@ def original(file: Path, part: str) -> pa.Table:
     return pa.table({"sentence": pa.array(sentences, pa.string()), "label": pa.array(labels, pa.string())})  # fmt: skip # noqa: E501
 
 
-def _files(suite: str, name: str, part: str) -> dict[str, object]:
+def _files(suite: str, name: str, part: str) -> Mapping[str, Reader]:
     return {f"{suite}/{name}/{part}.parquet": parquet, f"{suite}/{name}.txt": original}
 
 
@@ -53,7 +54,9 @@ def tasks() -> dict[str, Task]:
     found = {}
     for suite, hub in (("senteval", _HUB), ("senteval_rebuilt", None)):
         for name, labels in _LABELS.items():
-            source = Source(partial(_files, suite, name), (hub, name, None) if hub else None)  # type: ignore[arg-type]
+            source = Source(
+                partial(_files, suite, name), Hub(hub, name, converted=True) if hub else None
+            )
             full = f"{suite}/{name}"
             found[full] = Task(
                 full, "sequence", labels, "accuracy", False, source.rows,

@@ -28,18 +28,40 @@ class Rows:
     where: str  # its file, or its name on the hub, for messages
     stamp: Callable[[], bytes]  # changes whenever the rows do
     read: Callable[[], pa.Table]
+    size: int = 0  # bytes of its encoding, a guess
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Where `datasets` finds a task. ``converted``: the hub's own parquet copy of a repository
+    whose loading script `datasets` no longer runs."""
+
+    path: str
+    config: str | None = None
+    converted: bool = False
+
+    def load(self, part: str) -> "tuple[pa.Table, str]":
+        """The rows and their fingerprint."""
+        import datasets  # slow to import, and only a trial on the hub's data needs it
+
+        if self.converted:
+            file = f"hf://datasets/{self.path}@~parquet/{self.config}/{part}/*.parquet"
+            found = datasets.load_dataset("parquet", data_files={part: file}, split=part)
+        else:
+            found = datasets.load_dataset(self.path, self.config, split=part)
+        return found.data.table, found._fingerprint
 
 
 @dataclass(frozen=True)
 class Source:
     """A task's places.
 
-    ``files(part)`` names every form of a part below the data directory, and who reads it. ``hub``:
-    repository, configuration and revision of `datasets.load_dataset`; None where it is not there.
+    ``files(part)`` names every form of a part below the data directory, and who reads it. ``hub``
+    is None for a task that is not there.
     """
 
     files: Callable[[str], Mapping[str, Reader]]
-    hub: tuple[str, str | None, str | None] | None = None
+    hub: Hub | None = None
 
     def rows(self, data: Data, part: str) -> Rows:
         """Where the part lies.
@@ -54,7 +76,8 @@ class Source:
             raise UserError(problem)
         (name, read), *_ = self._there(base, part)
         file = base / name
-        return Rows(str(file), lambda: _digest(file), lambda: read(file, part))
+        guess = 10 * file.stat().st_size
+        return Rows(str(file), lambda: _digest(file), lambda: read(file, part), guess)
 
     def problem(self, data: Data, part: str) -> str | None:
         """What keeps the part from being read, in one line, without reading it."""
@@ -72,10 +95,6 @@ class Source:
             return f"task {data.task}: {base} holds {part} twice: {', '.join(found)}; keep one"
         return None
 
-    def has(self, data: Data, part: str) -> bool:
-        """Whether the part can be had; on the hub it is believed."""
-        return self.problem(data, part) is None
-
     def _there(self, base: Path, part: str) -> list[tuple[str, Reader]]:
         return [(n, read) for n, read in self.files(part).items() if (base / n).is_file()]
 
@@ -83,20 +102,19 @@ class Source:
         hint = f"give --data-dir or set {DATA_VARIABLE}"
         if self.hub is None:
             raise UserError(f"task {task}: it is not on the hub; {hint}")
-        path, config, revision = self.hub
+        hub = self.hub
 
         def fetch() -> "tuple[pa.Table, str]":
-            import datasets  # slow to import, and only a trial on the hub's data needs it
-
             try:
-                found = datasets.load_dataset(path, config, split=part, revision=revision)
+                return hub.load(part)
             except Exception as error:  # the hub client raises many kinds
+                why = (str(error).strip().splitlines() or [""])[0]
                 raise UserError(
-                    f"task {task}: the hub did not give {path} ({type(error).__name__}); {hint}"
+                    f"task {task}: the hub did not give {hub.path} "
+                    f"({type(error).__name__}: {why}); {hint}"
                 ) from error
-            return found.data.table, found._fingerprint
 
-        where = f"{path} {config or ''} {part} (hub)".replace("  ", " ")
+        where = f"{hub.path} {hub.config or ''} {part} (hub)".replace("  ", " ")
         return Rows(where, lambda: fetch()[1].encode(), lambda: fetch()[0])
 
 
@@ -138,7 +156,8 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
-                yield number, line.decode().rstrip("\r\n")
+                text = line.decode().rstrip("\r\n")
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
             except UnicodeDecodeError as error:
                 raise UserError(
                     f"{file}: line {number}: byte {line[error.start]:#04x} is not UTF-8; "

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.source import Reader, Rows, Source, parquet
+from bermo_ray.tasks.source import Hub, Reader, Rows, Source, parquet
 from bermo_ray.tasks.task import Task
 from bermo_ray.trial import Data
 
@@ -20,27 +20,32 @@ ANSWERS = pa.struct([("text", _TEXTS), ("answer_start", _PLACES)])
 
 def original(file: Path, part: str = "") -> pa.Table:
     """The questions of a SQuAD file, in its order."""
+    schema = pa.schema([("context", pa.string()), ("question", pa.string()), ("answers", ANSWERS)])
     try:
         articles = json.loads(file.read_bytes().decode())["data"]
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: not a SQuAD file: {type(error).__name__}: {error}") from None
-    rows = []
-    for article in articles:
-        for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                texts = [answer["text"] for answer in asked["answers"]]
-                places = [answer["answer_start"] for answer in asked["answers"]]
-                rows.append(
-                    {
-                        "context": paragraph["context"],
-                        "question": asked["question"],
-                        "answers": {"text": texts, "answer_start": places},
-                    }
-                )
-    schema = pa.schema(
-        [("context", pa.string()), ("question", pa.string()), ("answers", ANSWERS)]
-    )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=schema)
+        rows = [
+            {
+                "context": paragraph["context"],
+                "question": asked["question"],
+                "answers": {
+                    key: [answer[key] for answer in asked["answers"]]
+                    for key in ("text", "answer_start")
+                },
+            }
+            for article in articles
+            for paragraph in article["paragraphs"]
+            for asked in paragraph["qas"]
+        ]
+        return pa.Table.from_pylist(rows, schema=schema)
+    except (
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+        KeyError,
+        TypeError,
+        pa.ArrowException,
+    ) as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(f"{file}: not a SQuAD file: {why}") from None
 
 
 def _files(part: str) -> Mapping[str, Reader]:
@@ -70,7 +75,7 @@ def _flat(where: str, rows: pa.Table) -> pa.Table:
 
 def squad() -> Task:
     """SQuAD v1.1."""
-    source = Source(_files, ("rajpurkar/squad", None, None))
+    source = Source(_files, Hub("rajpurkar/squad"))
     columns = {"text": "question", "text_pair": "context"}
     return Task(
         "squad", "span", (), "span_f1", True, partial(_open, source), columns, ("exact_match",)

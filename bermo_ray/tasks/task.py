@@ -90,7 +90,8 @@ class Task:
             numbers = check.numbers("label")
             rows = rows.set_column(rows.column_names.index("label"), "label", numbers)
         elif self.head == "token":
-            ids = check.tags("words", "tags", self.labels)
+            names = class_names(rows, check.source("tags"))
+            ids = check.tags("words", "tags", self.labels, names)
             rows = rows.set_column(rows.column_names.index("tags"), "tags", ids)
         elif self.head == "span":
             check.answers()
@@ -105,7 +106,7 @@ class Task:
         names = [self.columns.get(column, column) for column in wanted]
         if missing := [name for name in names if name not in rows.column_names]:
             raise UserError(f"{place.where}: no column {missing[0]!r}; found {rows.column_names}")
-        kept = rows.select(names).rename_columns(wanted)
+        kept = pa.table([_plain(rows[name]) for name in names], names=wanted)
         return kept.replace_schema_metadata(rows.schema.metadata)  # names of classes are there
 
     def chosen(self, data: Data, split: Split, seed: int, count: int) -> np.ndarray:
@@ -158,16 +159,19 @@ class _Check:
         if (row := pc.index(wrong, True).as_py()) >= 0:
             raise self._fail(column, row, what(row))
 
-    def text(self, column: str) -> None:
-        values = self.rows[column]
-        self._first(column, pc.is_null(values), lambda _: "no text")
-        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    def text(self, column: str, parents: pa.Array | None = None) -> None:
+        """Text in every row; of a column of lists, in every word."""
+        values = self.rows[column] if parents is None else pc.list_flatten(self.rows[column])
+        row_of = (lambda i: i) if parents is None else (lambda i: parents[i].as_py())
+        if not pa.types.is_string(values.type):
             raise self._fail(column, 0, f"expected text, found {values.type}")
+        if (place := pc.index(pc.is_null(values), True).as_py()) >= 0:
+            raise self._fail(column, row_of(place), "no text")
         try:
             values.validate(full=True)
         except pa.ArrowInvalid:
-            row = next(i for i, text in enumerate(values.cast(pa.binary())) if not _is_utf8(text))
-            raise self._fail(column, row, "not UTF-8; convert the file") from None
+            place = next(i for i, t in enumerate(values.cast(pa.binary())) if not _is_utf8(t))
+            raise self._fail(column, row_of(place), "not UTF-8; convert the file") from None
 
     def classes(
         self, column: str, labels: tuple[str, ...], names: tuple[str, ...]
@@ -196,28 +200,34 @@ class _Check:
         self._first(column, wrong, lambda r: f"{values[r].as_py()} is no number to learn")
         return values.cast(pa.float32())
 
-    def tags(self, words: str, column: str, labels: tuple[str, ...]) -> pa.ChunkedArray:
+    def tags(
+        self, words: str, column: str, labels: tuple[str, ...], names: tuple[str, ...]
+    ) -> pa.ChunkedArray:
         """Tag numbers in the order of ``labels``, a list a row."""
         values = self.rows[column]
+        for name in (words, column):
+            if not pa.types.is_list(self.rows[name].type):
+                raise self._fail(name, 0, f"expected lists, found {self.rows[name].type}")
         lengths = [pc.list_value_length(self.rows[name]) for name in (words, column)]
         off = pc.fill_null(pc.not_equal(*lengths), True)
         self._first(column, off, lambda r: f"{lengths[0][r]} words but {lengths[1][r]} tags")
+        self._first(words, pc.equal(lengths[0], 0), lambda _: "no words")
         flat, rows = pc.list_flatten(values), pc.list_parent_indices(values)
-        if pa.types.is_string(flat.type):
-            ids = pc.index_in(flat, pa.array(labels, pa.string()))
+        self.text(words, rows)
+        if pa.types.is_integer(flat.type):
+            order = names or labels
+            outside = pc.or_(pc.less(flat, 0), pc.greater_equal(flat, len(order)))
+            known = pc.if_else(outside, pa.scalar(None, flat.type), flat)
+            ids = pc.index_in(pc.take(pa.array(order), known), pa.array(labels))
         else:
-            outside = pc.or_(pc.less(flat, 0), pc.greater_equal(flat, len(labels)))
-            ids = pc.if_else(outside, pa.scalar(None, flat.type), flat)
+            ids = pc.index_in(flat.cast(pa.string()), pa.array(labels))
         if (place := pc.index(pc.is_null(ids), True).as_py()) >= 0:
             tag, row = flat[place].as_py(), rows[place].as_py()
             raise self._fail(column, row, f"tag {tag!r} is not one of {', '.join(labels)}")
-        nested = pa.ListArray.from_arrays(
-            np.concatenate([[0], np.cumsum(lengths[0].to_numpy())]).astype(np.int32),
-            pa.concat_arrays(ids.cast(pa.int64()).chunks)
-            if isinstance(ids, pa.ChunkedArray)
-            else ids.cast(pa.int64()),
-        )
-        return pa.chunked_array([nested])
+        places = np.concatenate([[0], np.cumsum(lengths[0].to_numpy())]).astype(np.int32)
+        found = ids.cast(pa.int64())
+        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        return pa.chunked_array([pa.ListArray.from_arrays(places, found)])
 
     def answers(self) -> None:
         """Every answer stands in its context where the row says."""
@@ -227,8 +237,24 @@ class _Check:
                 found = f"{len(texts or [])} answers and {len(starts or [])} places"
                 raise self._fail("answers", row, found)
             for text, start in zip(texts, starts, strict=True):
+                if not text or start is None or start < 0:
+                    raise self._fail("answers", row, f"{text!r} at {start} is no answer")
                 if context[start : start + len(text)] != text:
                     raise self._fail("answers", row, f"{text!r} is not at {start} in its context")
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text as ``string`` and lists as ``list``, whatever the file's variants of them."""
+    kind = column.type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
+        return column.cast(pa.string())
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        inner = kind.value_type
+        inner = pa.string() if pa.types.is_large_string(inner) else inner
+        return column.cast(pa.list_(inner))
+    return column
 
 
 def _is_utf8(value: pa.BinaryScalar) -> bool:

@@ -45,6 +45,8 @@ def get(name: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -
         fill(array)
         array.flush()
 
-    file = cache.get(place / f"{name}.npy", 4 * int(np.prod(shape)), write)
-    kept: np.ndarray = np.load(file, mmap_mode="r").view(np.ndarray)  # memmap slices slowly
-    return kept
+    def read(file: Path) -> np.ndarray:
+        kept: np.ndarray = np.load(file, mmap_mode="r").view(np.ndarray)  # memmap slices slowly
+        return kept
+
+    return cache.get(place / f"{name}.npy", 4 * int(np.prod(shape)), write, read)

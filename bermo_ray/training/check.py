@@ -13,6 +13,8 @@ from bermo_ray.training import distillation
 from bermo_ray.training.loop import steps_per_epoch
 from bermo_ray.trial import Data, Trial
 
+SHORTEST_WINDOW = 24  # pieces
+
 
 def check(trials: Iterable[Trial], workers: int = 1) -> None:
     """Checks names, data, layers and schedules of all trials; the data is read as a trial would.
@@ -45,7 +47,12 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
             problems += _unmatched(trial, task)
         if trial.distillation:
             problems += distillation.problems(trial.distillation, task, trial.backbone)
-        if task.name == trial.data.task and trial.data not in rows:
+        if task.head == "span" and trial.data.max_length < SHORTEST_WINDOW:
+            problems.append(
+                f"data.max_length: got {trial.data.max_length}, {task.name} needs "
+                f">= {SHORTEST_WINDOW}: a question and some of its context"
+            )
+        elif task.name == trial.data.task and trial.data not in rows:
             rows[trial.data] = 0
             try:
                 rows[trial.data] = _rows(trial, task)
@@ -60,11 +67,20 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
 
 def _rows(trial: Trial, task: Task) -> int:
     """How many encoded rows the trial trains on; both splits are read."""
-    task.table(trial.data, "dev", trial.seed)
+    for part in (task.dev, *(p for p in task.further if not _absent(task, trial.data, p))):
+        task.rows(trial.data, part)
     if task.head == "span" or task.grouped:  # a row of the data is not a row of a batch
         tokenizer = backbone.tokenizer(trial.backbone)
         return len(encoding.load(task, trial.data, "train", trial.seed, tokenizer))
     return task.table(trial.data, "train", trial.seed).num_rows
+
+
+def _absent(task: Task, data: Data, part: str) -> bool:
+    try:
+        task.open(data, part)
+    except UserError:
+        return True
+    return False
 
 
 def _unmatched(trial: Trial, task: Task) -> list[str]:

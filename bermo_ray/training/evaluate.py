@@ -109,6 +109,8 @@ def _whole(data: Encoded, predicted: list[Any]) -> tuple[list[int], list[Any], l
     """Row numbers, predictions and targets of the split's own rows."""
     if data.answers is not None:
         return _answered(data.rows, data.answers, predicted)
+    if data.words is not None:
+        return data.rows.tolist(), predicted, list(data.words.tags)
     labels = data.targets["labels"]
     return data.rows.tolist(), predicted, list(labels) if isinstance(labels, Ragged) else labels.tolist()  # fmt: skip # noqa: E501
 
@@ -135,6 +137,10 @@ def _predictions(data: Encoded, rows: np.ndarray, answer: heads.Logits) -> list[
     if kind == "span":
         return best_spans(data, rows, answer[0].cpu(), answer[1].cpu())
     best = answer[0].argmax(-1).cpu().numpy()
+    if data.words is not None:  # a word that was cut away is answered with the first label, O
+        places = [data.words.places[row] for row in rows]
+        own = [best[i, data.own(row, best.shape[1])] for i, row in enumerate(rows)]
+        return [np.where(p >= 0, o[p], 0) for p, o in zip(places, own, strict=True)]
     return [best[i, data.own(row, best.shape[1])] for i, row in enumerate(rows)]
 
 

@@ -313,6 +313,7 @@ def _further(run: Run, size: int) -> dict[str, float]:
         except UserError:
             continue
         data = encoding.whole(run.task, run.trial.data, part, tokenizer)
+        data = encoding.take(run.task, run.trial.data, "dev", run.trial.seed, data)
         if run.trial.mode == "features":
             data = features.prepare(run.built, data, size, run.device)
         found[part] = evaluate(run.forward, data, size, run.device).metric

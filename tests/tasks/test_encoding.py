@@ -135,6 +135,16 @@ def plain(data: Encoded) -> dict[str, Any]:
     return {str(r): {k: v.tolist() for k, v in data.batch([r]).items()} for r in range(len(data))}
 
 
+def mapped(values: np.ndarray) -> bool:
+    """Whether an array lies in a file of the cache, not in memory of the process's own."""
+    place = values.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        low, high = (int(x, 16) for x in line.split()[0].split("-"))
+        if low <= place < high:
+            return line.endswith(".arrow")
+    return False
+
+
 @pytest.mark.parametrize("name", ["tense", "similarity", "entities", "answer_span", "masked_words"])
 def test_what_the_cache_gives_is_what_encoding_gives(
     name: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,11 +152,12 @@ def test_what_the_cache_gives_is_what_encoding_gives(
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path))
     found, settings = registry.get(name), Data(task=name, train_rows=20)
     fresh = encode(found, found.table(settings, "train", 0), tokenizer, 128)
-    kept = encoding.load(found, settings, "train", 0, tokenizer)
+    encoding.load(found, settings, "train", 0, tokenizer)
+    kept = encoding.whole(found, settings, "train", tokenizer)
     again = encoding.load(found, settings, "train", 0, tokenizer)
     assert plain(fresh) == plain(kept) == plain(again)
     assert len(list(tmp_path.rglob("*.arrow"))) == 1
-    assert not kept.inputs["input_ids"].values.flags.owndata  # the file's own memory
+    assert mapped(kept.inputs["input_ids"].values)
     # Another length is another encoding; another seed or subset is not.
     encoding.load(found, settings.model_copy(update={"max_length": 64}), "train", 0, tokenizer)
     assert len(list(tmp_path.rglob("*.arrow"))) == 2
@@ -178,6 +189,45 @@ def test_many_that_start_at_once_encode_once(tmp_path: Path) -> None:
         worker.join()
     assert sum(calls for calls, _ in found) == 1
     assert len({stamp for _, stamp in found}) == 1
+
+
+def test_a_word_that_is_cut_away_still_counts(tokenizer: Any) -> None:
+    rows = pa.table({"words": [["the", "zqzq", "dog", "slept"]], "tags": [[0, 1, 0, 1]]})
+    data = encode(task("token"), rows, tokenizer, 6)
+    assert data.words
+    assert data.words.tags[0].tolist() == [0, 1, 0, 1]
+    places = data.words.places[0].tolist()
+    assert places[:2] == [1, 2]
+    assert places[3] == OUTSIDE
+    labels = data.targets["labels"][0]
+    assert [labels[p] for p in places[:2]] == [0, 1]
+
+
+def test_byte_level_words_have_the_pieces_of_running_text() -> None:
+    """A byte-level tokenizer knows a word by the space before it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["the", "old", "dog", "in", "Paris"]
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "</s>", "<pad>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    raw.train_from_iterator([" ".join(words)] * 5, trainer)
+    raw.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    names = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+    roberta = PreTrainedTokenizerFast(tokenizer_object=raw, **names)
+    rows = pa.table({"words": [words], "tags": [[0, 0, 1, 0, 1]]})
+    data = encode(task("token"), rows, roberta, 64)
+    assert data.inputs["input_ids"][0].tolist() == roberta(" ".join(words))["input_ids"]
+    assert data.words
+    pieces = roberta.convert_ids_to_tokens(data.inputs["input_ids"][0])
+    firsts = [pieces[place] for place in data.words.places[0]]
+    assert [p[:1] for p in firsts[1:]] == ["Ġ"] * 4
 
 
 def test_padding_is_behind_or_in_front() -> None:

@@ -89,6 +89,27 @@ def test_the_older_scheme_becomes_the_newer(tmp_path: Path) -> None:
     assert found == [["B-ORG", "I-ORG", "B-ORG", "B-PER", "O", "B-PER"]]
 
 
+def test_words_may_hold_spaces_of_other_kinds(tmp_path: Path) -> None:
+    file = text(tmp_path, "wikiann/fr/dev", "\ufefffr:10\u00a0000\tB-LOC\nfr:\u00a0\tO\n")
+    assert ner.conll(file).to_pylist() == [
+        {"tokens": ["10\u00a0000", "\u00a0"], "ner_tags": ["B-LOC", "O"]}
+    ]
+
+
+def test_tag_numbers_follow_their_names(tmp_path: Path) -> None:
+    import datasets
+
+    tags = datasets.ClassLabel(names=list(reversed(ner.CONLL)))
+    features = datasets.Features(
+        {"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(tags)}
+    )
+    rows = datasets.Dataset.from_dict({"tokens": [["Paris", "is"]], "ner_tags": [[3, 8]]}, features)
+    (tmp_path / "conll2003").mkdir()
+    rows.to_parquet(str(tmp_path / "conll2003/train.parquet"))
+    found = registry.get("conll2003").rows(settings(tmp_path, "conll2003"), "train")
+    assert [ner.CONLL[t] for t in found["tags"][0].as_py()] == ["B-LOC", "O"]
+
+
 def test_wikianns_words_carry_their_language(tmp_path: Path) -> None:
     text(tmp_path, "wikiann/sw/dev", "sw:Dar\tB-LOC\nsw:es\tI-LOC\nsw:a:b\tO\n\n")
     rows = registry.get("wikiann/sw").rows(settings(tmp_path, "wikiann/sw"), "validation")
@@ -127,14 +148,20 @@ def test_the_hub_gives_what_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 
     asked: list[Any] = []
 
-    def load(path: str, config: str | None, split: str, revision: str | None) -> Any:
-        asked.append((path, config, split, revision))
+    def load(path: str, config: str | None = None, **more: Any) -> Any:
+        asked.append((path, config, more))
         return datasets.Dataset.from_dict({"sentence": ["a", "b"], "label": [0, 1]})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.delenv("BERMO_DATA", raising=False)
     assert registry.get("sst2").table(Data(task="sst2"), "dev", 0).num_rows == 2
-    assert asked == [("nyu-mll/glue", "sst2", "validation", None)]
+    assert asked == [("nyu-mll/glue", "sst2", {"split": "validation"})]
+    # Repositories with a loading script are read from the hub's parquet copy of them.
+    with pytest.raises(UserError, match="no column 'tokens'"):
+        registry.get("conll2003").table(Data(task="conll2003"), "dev", 0)
+    place = "hf://datasets/eriktks/conll2003@~parquet/conll2003/validation/*.parquet"
+    files = {"validation": place}
+    assert asked[1] == ("parquet", None, {"data_files": files, "split": "validation"})
 
 
 def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +306,57 @@ BAD_PARQUET: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
+MORE_BAD: list[tuple[str, str, dict[str, Any], str]] = [
+    (
+        "conll2003",
+        "conll2003",
+        {"tokens": [["a", None]], "ner_tags": [[0, 0]]},
+        "column 'tokens', row 0: no text",
+    ),
+    (
+        "conll2003",
+        "conll2003",
+        {"tokens": [["a"], [1]][1:], "ner_tags": [[0]]},
+        "column 'tokens', row 0: expected text, found int64",
+    ),
+    (
+        "conll2003",
+        "conll2003",
+        {"tokens": ["a"], "ner_tags": [[0]]},
+        "column 'tokens', row 0: expected lists, found string",
+    ),
+    (
+        "conll2003",
+        "conll2003",
+        {"tokens": [["a"], []], "ner_tags": [[0], []]},
+        "column 'tokens', row 1: no words",
+    ),
+    (
+        "conll2003",
+        "conll2003",
+        {"tokens": [["a"]], "ner_tags": [[0.5]]},
+        "row 0: tag 0.5 is not one of",
+    ),
+    (
+        "squad",
+        "squad",
+        {"question": ["q"], "context": ["a b"], "answers": [{"text": [""], "answer_start": [0]}]},
+        "column 'answers', row 0: '' at 0 is no answer",
+    ),
+    (
+        "squad",
+        "squad",
+        {
+            "question": ["q"],
+            "context": ["a b"],
+            "answers": [{"text": ["b"], "answer_start": pa.scalar(None).as_py()}],
+        },
+        "row 0: 1 answers and 0 places",
+    ),
+]
+BAD_PARQUET += MORE_BAD
+
+
 @pytest.mark.parametrize(("task", "folder", "columns", "line"), BAD_PARQUET)
 def test_bad_rows_name_file_column_and_row(
     tmp_path: Path, task: str, folder: str, columns: dict[str, Any], line: str
@@ -338,6 +416,24 @@ def test_bad_files_name_file_and_line(
         registry.get(task).rows(settings(tmp_path, task), "train")
     assert str(caught.value).startswith(f"{file}: ")
     assert line in str(caught.value)
+
+
+def test_variants_of_text_are_read_as_text(tmp_path: Path) -> None:
+    columns = {
+        "sentence": pa.array(["a", "b"], pa.large_string()),
+        "label": pa.array(["positive", "negative"]).dictionary_encode(),
+    }
+    write(tmp_path, "glue/sst2/train.parquet", columns)
+    found = registry.get("sst2").rows(settings(tmp_path, "sst2"), "train")
+    assert found.to_pylist() == [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
+
+
+def test_halves_of_an_embedded_set_never_overlap() -> None:
+    task = registry.get("tense")
+    first = task.table(Data(dev_half="first", dev_rows=30), "dev", 0)["text"].to_pylist()
+    second = task.table(Data(dev_half="second", dev_rows=60), "dev", 0)["text"].to_pylist()
+    assert (len(first), len(second)) == (30, 60)
+    assert not set(first) & set(second)
 
 
 def test_parquet_text_in_the_wrong_encoding_names_the_row(tmp_path: Path) -> None:

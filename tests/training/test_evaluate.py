@@ -155,9 +155,9 @@ def test_predictions_are_kept_and_give_the_metric_again(
     )
     last = run_locally(trial, tmp_path / "c")[-1]
     rows = pq.read_table(tmp_path / "c" / "predictions.parquet")
-    assert rows.num_rows == 15
-    assert len(set(rows["row"].to_pylist())) == 15
-    assert max(rows["row"].to_pylist()) > 15  # numbers of the whole dev set
+    assert rows.num_rows == 31
+    assert len(set(rows["row"].to_pylist())) == 31
+    assert max(rows["row"].to_pylist()) > 31  # numbers of the whole dev set
     found = registry.get(task)
     again = METRICS[found.metric](
         rows["predicted"].to_pylist(), rows["target"].to_pylist(), found.labels
