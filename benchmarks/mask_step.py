@@ -30,7 +30,7 @@ from bermo_ray.trial import Pruning
 
 SHAPES = {"8x64": (8, 64), "16x128": (16, 128)}
 BATCHES = 35
-EVALUATIONS = 45  # rounds: their aim is the narrowest
+EVALUATIONS = 35  # rounds: their aim is the narrowest
 MOVEMENT = "reference_movement"
 SETTINGS = {
     "magnitude": Pruning(method="magnitude", initial_threshold=0.1, final_threshold=0.1),
