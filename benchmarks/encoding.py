@@ -20,7 +20,7 @@ from _measure import show
 
 from bermo_ray.models import backbone, heads
 from bermo_ray.tasks import encoding, registry
-from bermo_ray.tasks.encoding import Encoded
+from bermo_ray.tasks.encoded import Encoded
 from bermo_ray.training.loop import batches
 from bermo_ray.training.memory import keep_freed_memory
 from bermo_ray.trial import Data, Trial

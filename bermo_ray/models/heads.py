@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
-from bermo_ray.tasks.encoding import IGNORED
+from bermo_ray.tasks.encoded import IGNORED
 from bermo_ray.tasks.task import HeadKind, Task
 
 _STOCK: dict[HeadKind, str] = {

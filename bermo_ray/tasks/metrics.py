@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from bermo_ray.tasks.encoding import IGNORED
+from bermo_ray.tasks.encoded import IGNORED
 
 Metric = Callable[[Sequence[Any], Sequence[Any], tuple[str, ...]], float]
 

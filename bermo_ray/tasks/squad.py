@@ -63,12 +63,13 @@ def _flat(where: str, rows: pa.Table) -> pa.Table:
     if "answers" not in rows.column_names:
         raise UserError(f"{where}: no column 'answers'; found {rows.column_names}")
     answers = rows["answers"]
-    try:
-        parts = [pc.struct_field(answers, name) for name in ("text", "answer_start")]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    fields = ("text", "answer_start")
+    is_struct = pa.types.is_struct(answers.type)
+    if not is_struct or any(answers.type.get_field_index(name) < 0 for name in fields):
         raise UserError(
             f"{where}: column 'answers': expected text and answer_start, found {answers.type}"
-        ) from None
+        )
+    parts = [pc.struct_field(answers, name) for name in fields]
     rows = rows.drop_columns(["answers"])
     return rows.append_column("answers", parts[0]).append_column("answer_starts", parts[1])
 

@@ -1,5 +1,6 @@
 """What a task is: rows in one shape for each head kind, and the metric that judges it."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -56,6 +57,15 @@ class Task:
                 self.open(data, split)
             except UserError as error:
                 found += error.problems
+        return found
+
+    def further_parts(self, data: Data) -> list[str]:
+        """The other dev sets that can be had."""
+        found = []
+        for part in self.further:
+            with contextlib.suppress(UserError):
+                self.open(data, part)
+                found.append(part)
         return found
 
     def resolved(self, data: Data) -> "Task":

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bermo_ray import cache
-from bermo_ray.tasks.encoding import Encoded
+from bermo_ray.tasks.encoded import Encoded
 
 FORMAT = b"2"  # a new number makes every file of an older layout unfindable
 

@@ -67,20 +67,12 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
 
 def _rows(trial: Trial, task: Task) -> int:
     """How many encoded rows the trial trains on; both splits are read."""
-    for part in (task.dev, *(p for p in task.further if not _absent(task, trial.data, p))):
+    for part in (task.dev, *task.further_parts(trial.data)):
         task.rows(trial.data, part)
     if task.head == "span" or task.grouped:  # a row of the data is not a row of a batch
         tokenizer = backbone.tokenizer(trial.backbone)
         return len(encoding.load(task, trial.data, "train", trial.seed, tokenizer))
     return task.table(trial.data, "train", trial.seed).num_rows
-
-
-def _absent(task: Task, data: Data, part: str) -> bool:
-    try:
-        task.open(data, part)
-    except UserError:
-        return True
-    return False
 
 
 def _unmatched(trial: Trial, task: Task) -> list[str]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, heads
-from bermo_ray.tasks.encoding import IGNORED, Encoded
+from bermo_ray.tasks.encoded import IGNORED, Encoded
 from bermo_ray.tasks.task import Task
 from bermo_ray.training import cache, checkpoint, trained
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bermo_ray.models import heads
-from bermo_ray.tasks.encoding import IGNORED, Answers, Encoded, Ragged
+from bermo_ray.tasks.encoded import IGNORED, Answers, Encoded, Ragged
 from bermo_ray.tasks.metrics import measured, trivial
 
 LONGEST_ANSWER = 30  # pieces; a longer span is no answer

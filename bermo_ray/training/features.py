@@ -17,7 +17,7 @@ from torch import nn
 
 from bermo_ray.models import heads
 from bermo_ray.models.assembly import Assembled
-from bermo_ray.tasks.encoding import Encoded
+from bermo_ray.tasks.encoded import Encoded
 from bermo_ray.training import cache
 
 

@@ -16,12 +16,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
-from bermo_ray.errors import UserError
 from bermo_ray.models import assembly, backbone, heads
 from bermo_ray.pruning.pruner import Count, Pruner, count
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import encoding, registry
-from bermo_ray.tasks.encoding import Encoded
+from bermo_ray.tasks.encoded import Encoded
 from bermo_ray.tasks.task import Split, Task
 from bermo_ray.training import checkpoint, features, optimizer
 from bermo_ray.training.checkpoint import Progress
@@ -307,11 +306,7 @@ def _measure(run: Run, step: int, final: bool) -> tuple[Evaluation, Report]:
 def _further(run: Run, size: int) -> dict[str, float]:
     """The metric on the task's other dev sets, where they can be had."""
     found, tokenizer = {}, backbone.tokenizer(run.trial.backbone)
-    for part in run.task.further:
-        try:
-            run.task.open(run.trial.data, part)
-        except UserError:
-            continue
+    for part in run.task.further_parts(run.trial.data):
         data = encoding.whole(run.task, run.trial.data, part, tokenizer)
         data = encoding.take(run.task, run.trial.data, "dev", run.trial.seed, data)
         if run.trial.mode == "features":

@@ -10,7 +10,8 @@ import torch
 from bermo_ray import cache
 from bermo_ray.models import backbone
 from bermo_ray.tasks import encoding, registry
-from bermo_ray.tasks.encoding import IGNORED, OUTSIDE, Encoded, Ragged, encode
+from bermo_ray.tasks.encoded import IGNORED, OUTSIDE, Encoded, Ragged
+from bermo_ray.tasks.encoding import encode
 from bermo_ray.tasks.source import Rows
 from bermo_ray.tasks.task import Task
 from bermo_ray.trial import Data

@@ -12,7 +12,8 @@ from torch import nn
 
 from bermo_ray.models import backbone
 from bermo_ray.tasks import registry
-from bermo_ray.tasks.encoding import IGNORED, Encoded, encode
+from bermo_ray.tasks.encoded import IGNORED, Encoded
+from bermo_ray.tasks.encoding import encode
 from bermo_ray.training import evaluate as module
 from bermo_ray.training.evaluate import best_spans, evaluate
 from bermo_ray.training.trainer import run_locally

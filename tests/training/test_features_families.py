@@ -10,7 +10,7 @@ import torch
 from bermo_ray import cache
 from bermo_ray import trial as spec
 from bermo_ray.models import assembly, heads
-from bermo_ray.tasks.encoding import Encoded, Ragged
+from bermo_ray.tasks.encoded import Encoded, Ragged
 from bermo_ray.training import features
 from bermo_ray.trial import Trial
 from tests.models.test_families import FAMILIES, folder, task  # noqa: F401
