@@ -25,7 +25,7 @@ from bermo_ray.training.loop import batches
 from bermo_ray.training.memory import keep_freed_memory
 from bermo_ray.trial import Data, Trial
 
-SHARED = Path(__file__).parents[2] / "shared"
+SHARED = Path(__file__).resolve().parents[2] / "shared"
 ROUNDS, SAMPLE, SIZE, LENGTH = 7, 8, 32, 128
 MODEL = os.environ.get("BERMO_MODEL", str(SHARED / "models" / "all-MiniLM-L6-v2"))
 DATA = os.environ.get("BERMO_DATA", str(SHARED / "data"))
