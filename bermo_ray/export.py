@@ -7,10 +7,8 @@ travels along as one small module of its own.
 import inspect
 import json
 import shutil
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,12 +27,12 @@ from bermo_ray.errors import UserError
 from bermo_ray.models import backbone, fusion, heads
 from bermo_ray.tasks.encoding import encode
 from bermo_ray.training import trained
+from bermo_ray.training.speed import SHAPE, latencies
 from bermo_ray.training.trained import Trained
 
 WEIGHTS, COMPRESSED, RECIPE, CARD = "model.safetensors", "model.zst", "recipe.json", "README.md"
 FUSION, FUSION_WEIGHTS, FUSION_SETTINGS = "fusion.py", "fusion.safetensors", "fusion.json"
 CLOSE = 1e-6  # by how much a reloaded model's logits may differ
-SHAPE = (8, 64)  # rows and word pieces of the batch whose latency is measured
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def _write(model: Trained, folder: Path, run_id: str) -> tuple[Figures, Figures]
     network.save_pretrained(folder, state_dict=own)
     if _has_fusion(model):
         save_model(model.built.fusion, str(folder / FUSION_WEIGHTS))
-        settings = model.trial.fusion.model_dump(mode="json")
+        settings = model.built.fusion.settings.model_dump(mode="json")
         (folder / FUSION_SETTINGS).write_text(json.dumps(settings, indent=1))
         (folder / FUSION).write_text(fusion_module(model))
     compress(load_file(folder / WEIGHTS), folder / COMPRESSED)
@@ -172,20 +170,6 @@ def load(folder: Path, model: Trained) -> Any:
         return module.load(folder)
     finally:
         del sys.modules[module.__name__]
-
-
-def latencies(models: list[Any], rounds: int = 15) -> list[float]:
-    """Median seconds of a forward of :data:`SHAPE` for each model, on this machine with torch's
-    threads; taken in turns, so that a busy moment hits all of them."""
-    seconds: list[list[float]] = [[] for _ in models]
-    ids = torch.randint(5, min(1000, *(m.config.vocab_size for m in models)), SHAPE)
-    with torch.no_grad():
-        for _ in range(rounds + 2):
-            for model, taken in zip(models, seconds, strict=True):
-                start = time.perf_counter()
-                model(ids)
-                taken.append(time.perf_counter() - start)
-    return [statistics.median(taken[2:]) for taken in seconds]
 
 
 def compress(tensors: dict[str, torch.Tensor], file: Path) -> None:

@@ -69,18 +69,31 @@ class Fusion(_Section):
 
 
 class LayerDrop(_Section):
-    """Which layers go before training (methods §3); layers are counted from 1."""
+    """Which layers go (methods §3), before training or while it runs; layers are counted from 1."""
 
     strategy: str = "top"
     count: int = Field(0, ge=0)
     layers: tuple[int, ...] | None = Field(None, description="for strategy 'explicit'")
+    threshold: float | None = Field(
+        None, gt=-1, lt=1, description="contribution: layers more similar than this go, not K"
+    )
+    every: int | None = Field(
+        None, ge=1, description="gradual: one layer goes each time so many epochs have passed"
+    )
 
     @model_validator(mode="after")
-    def _explicit_has_layers(self) -> Self:
+    def _settings_fit_the_strategy(self) -> Self:
         if (self.strategy == "explicit") != (self.layers is not None):
             raise ValueError("strategy 'explicit' and a list of layers go together")
         if self.layers is not None and len(set(self.layers)) != len(self.layers):
             raise ValueError(f"a layer is named twice in {list(self.layers)}")
+        if self.threshold is not None:
+            if self.strategy != "contribution":
+                raise ValueError(f"threshold is for strategy 'contribution', not {self.strategy}")
+            if self.count:
+                raise ValueError("count and threshold both say how many layers go: give one")
+            if self.every is not None:
+                raise ValueError("every needs a count of layers or their list, not a threshold")
         return self
 
 
@@ -166,6 +179,9 @@ class Trial(_Section):
     layer_drop: LayerDrop | None = None
     pruning: Pruning | None = None
     distillation: Distillation | None = None
+    start: str | None = Field(
+        None, description="folder of an earlier trial's checkpoint that training starts from"
+    )
     optimizer: Optimizer = Optimizer()
     mode: Literal["finetune", "features"] = Field(
         "finetune", description="features: backbone frozen, fusion and head alone learn"
@@ -180,6 +196,21 @@ class Trial(_Section):
     def _features_are_not_pruned(self) -> Self:
         if self.mode == "features" and self.pruning is not None:
             raise ValueError("mode 'features' freezes the weights that pruning would mask")
+        return self
+
+    @model_validator(mode="after")
+    def _gradual_dropping_ends(self) -> Self:
+        drop = self.layer_drop
+        if drop is None or drop.every is None:
+            return self
+        if self.mode == "features":
+            raise ValueError("mode 'features' reads fixed layers: layer_drop.every is not for it")
+        count = drop.count if drop.layers is None else len(drop.layers)
+        if count * drop.every >= self.epochs:
+            raise ValueError(
+                f"layer_drop.every: {count} layers, one every {drop.every} epochs, take "
+                f"{count * drop.every} epochs and some training after; got epochs={self.epochs}"
+            )
         return self
 
     def to_json(self) -> str:

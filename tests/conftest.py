@@ -24,23 +24,33 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A random 2-layer BERT of width 32 with the embedded vocabulary: trains in a second."""
+def _random_bert(folder: Path, layers: int) -> str:
+    """A random BERT of width 32 with the embedded vocabulary: trains in a second."""
     from transformers import BertConfig, BertForMaskedLM
 
     from bermo_ray.models import backbone
 
-    folder = tmp_path_factory.mktemp("tiny")
     source = Path(backbone.location("embedded"))
     for file in source.glob("*token*"):
         shutil.copy(file, folder)
     config = BertConfig.from_pretrained(source)
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    small = {"hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": 2}
     config.update(small | {"intermediate_size": 64})
     torch.manual_seed(0)
     BertForMaskedLM(config).save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A small encoder of two layers."""
+    return _random_bert(tmp_path_factory.mktemp("tiny"), 2)
+
+
+@pytest.fixture(scope="session")
+def deeper(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A small encoder of four layers, to drop some of."""
+    return _random_bert(tmp_path_factory.mktemp("deeper"), 4)
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ class Stack:
     @property
     def shared(self) -> bool:
         """Whether layers share their weights, so that fewer layers are not fewer parameters."""
-        return len(self.modules) < self.depth
+        return getattr(self.base.config, "num_hidden_groups", None) is not None
 
     @property
     def tokens_first(self) -> bool:

@@ -7,7 +7,7 @@ them. To add one: subclass :class:`Fusion` with its one method, and name it in `
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,12 @@ class Fusion(nn.Module, ABC):
         """Which of h_1 … h_L it reads, if those can be known before it learns; None: they can't."""
         return tuple(range(1, self.depth + 1))
 
+    def drop(self, places: Sequence[int]) -> None:
+        """Layers at these places (rising, from 0) leave the encoder: h_{place+1} will not come any
+        more. What a fusion holds for the states that stay is kept, with its parameters' identity.
+        """
+        self.depth -= len(places)
+
     def scalars(self) -> list[nn.Parameter]:
         """Parameters that train at the mask rate without decay (BERMo §4: 1e-2)."""
         return []
@@ -99,6 +105,10 @@ class Concat(Fusion):
         shape = (stack.depth, stack.width, stack.width)
         self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
+    def drop(self, places: Sequence[int]) -> None:
+        self.weight.data = _without(self.weight.data, places)
+        super().drop(places)
+
     def feed(self, index: int, state: torch.Tensor, call: Call) -> torch.Tensor:
         if index == 0:
             return state
@@ -142,6 +152,13 @@ class DepthWiseAttention(Fusion):
         # Attention over the tokens evaluated since evaluation began: a sum for each layer.
         self.register_buffer("seen", torch.zeros(stack.depth), persistent=False)
 
+    def drop(self, places: Sequence[int]) -> None:
+        for place in reversed(places):
+            del self.values[place], self.norms[place]
+        self.positions = _without(self.positions, places)
+        self.seen = _without(self.seen, places)
+        super().drop(places)
+
     def train(self, mode: bool = True) -> "DepthWiseAttention":
         if self.training and not mode:
             self.seen.zero_()
@@ -175,8 +192,15 @@ class ExtraLayers(Fusion):
     def __init__(self, settings: spec.Fusion, stack: Stack) -> None:
         super().__init__(settings, stack)
         self.layers = nn.ModuleList(
-            _fresh(stack.modules[-1], stack.base) for _ in range(1 if stack.depth <= 12 else 2)
+            _fresh(stack.modules[-1], stack.base) for _ in range(self._count())
         )
+
+    def _count(self) -> int:
+        return 1 if self.depth <= 12 else 2
+
+    def drop(self, places: Sequence[int]) -> None:
+        super().drop(places)
+        del self.layers[self._count() :]
 
     def needs(self) -> tuple[int, ...] | None:
         return (self.depth,)
@@ -221,6 +245,18 @@ class Bermo(Fusion):
             nn.init.xavier_uniform_(self.alpha.data[None])  # as a (1, L+1) matrix: ±√(6/(L+2))
         self.gamma = nn.Parameter(torch.ones(()), requires_grad=settings.scale)
         self._pass: _Pass | None = None
+
+    def drop(self, places: Sequence[int]) -> None:
+        gone = {place + 1 for place in places}
+        stay = [i for i in self.positions if i not in gone]
+        if not stay:
+            raise UserError(f"fusion.layers: all of {list(self.positions)} go with their layers")
+        self.alpha.data = self.alpha.data[[self.positions[i] for i in stay]]
+        now = [i - sum(g < i for g in gone) for i in stay]  # counted anew
+        self.positions = {index: place for place, index in enumerate(now)}
+        if self.settings.layers is not None:
+            self.settings = self.settings.model_copy(update={"layers": tuple(now)})
+        super().drop(places)
 
     def extra_repr(self) -> str:
         s = self.settings
@@ -340,6 +376,18 @@ class EveryLayer(Fusion):
             row[-1] = 1.0
         self.mixes = nn.ParameterList(nn.Parameter(row) for row in rows)
 
+    def drop(self, places: Sequence[int]) -> None:
+        """Layer g turns into the identity: h_g becomes its input, x_{g−1} = Σ A_{g−1,j} h_j."""
+        for place in reversed(places):
+            own = self.mixes[place].data
+            for row in self.mixes[place + 1 :]:
+                weight, rest = row.data[place + 1], _without(row.data, [place + 1])
+                rest[: place + 1] += weight * own
+                row.data = rest
+            kept = [row for i, row in enumerate(self.mixes) if i != place]
+            self.mixes = nn.ParameterList(kept)
+        super().drop(places)
+
     def scalars(self) -> list[nn.Parameter]:
         return list(self.mixes)
 
@@ -361,6 +409,10 @@ class EveryLayer(Fusion):
         if index == self.depth:
             self._states = []
         return out.to(state.dtype)
+
+
+def _without(rows: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
+    return rows[[i for i in range(len(rows)) if i not in places]]
 
 
 def _opened(fusion: Fusion, weights: torch.Tensor, closed: float) -> torch.Tensor:

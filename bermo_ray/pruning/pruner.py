@@ -26,13 +26,15 @@ class Count:
     kept: int  # weights of the masked matrices whose mask is above 0
     prunable: int
     encoder: int  # all parameters of the encoder's layers, biases and norms too
+    whole: int  # the same before any layer was dropped
     nonzero: int  # of the whole model as it would be exported
     total: int
 
     @property
     def remaining(self) -> float:
-        """(kept + biases and norms of the layers) / all of the layers: the papers' figure."""
-        return (self.kept + self.encoder - self.prunable) / self.encoder
+        """(kept + biases and norms of the layers) / all of the layers: the papers' figure. What
+        went with a dropped layer counts as gone."""
+        return (self.kept + self.encoder - self.prunable) / self.whole
 
     @property
     def density(self) -> float:
@@ -111,6 +113,12 @@ class Pruner:
             scores = None if start is None else nn.Parameter(torch.full_like(weight, start))
             self.matrices.append(Matrix(name, weight, scores))
         self.state = "attached"
+
+    def forget(self, layers: nn.ModuleList) -> None:
+        """Layers have left the model: their matrices and scores go too. Names stay as they were."""
+        self._need("attached", "forget")
+        here = {id(p) for p in layers.parameters()}
+        self.matrices = [m for m in self.matrices if id(m.weight) in here]
 
     def scores(self) -> list[nn.Parameter]:
         """All scores, of the methods that have them."""
@@ -296,8 +304,13 @@ class Pruner:
 
 
 @torch.no_grad()
-def count(model: nn.Module, layers: nn.ModuleList, pruner: Pruner | None = None) -> Count:
-    """What remains of the model, read off the evaluation masks; without masks, off the weights."""
+def count(
+    model: nn.Module, layers: nn.ModuleList, pruner: Pruner | None = None, whole: int | None = None
+) -> Count:
+    """What remains of the model, read off the evaluation masks; without masks, off the weights.
+
+    ``whole``: parameters of the layers before any of them was dropped.
+    """
     if pruner is not None and pruner.state == "attached":
         with pruner.frozen():
             kept = pruner.kept()
@@ -306,10 +319,12 @@ def count(model: nn.Module, layers: nn.ModuleList, pruner: Pruner | None = None)
         weights = prunable(layers)
         kept = [Kept(n, int(w.count_nonzero()), w.numel()) for n, w in weights.items()]
         nonzero = _nonzero(model)
+    encoder = sum(p.numel() for p in layers.parameters())
     return Count(
         kept=sum(k.kept for k in kept),
         prunable=sum(k.size for k in kept),
-        encoder=sum(p.numel() for p in layers.parameters()),
+        encoder=encoder,
+        whole=encoder if whole is None else whole,
         nonzero=nonzero,
         total=sum(p.numel() for p in model.parameters()),
     )

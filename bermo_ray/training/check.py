@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import torch
+
 from bermo_ray.errors import UserError, unknown
 from bermo_ray.models import assembly, backbone
 from bermo_ray.pruning.masks import METHODS
@@ -9,11 +11,13 @@ from bermo_ray.pruning.pruner import prunable
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import encoding, registry
 from bermo_ray.tasks.task import Task
-from bermo_ray.training import distillation
+from bermo_ray.training import distillation, trained
+from bermo_ray.training.contribution import contribution
 from bermo_ray.training.loop import steps_per_epoch
 from bermo_ray.trial import Data, Trial
 
 SHORTEST_WINDOW = 24  # pieces
+MANY_ROWS = 2000  # dev rows that a check does not put through the encoder
 
 
 def check(trials: Iterable[Trial], workers: int = 1) -> None:
@@ -39,9 +43,12 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
         except UserError as error:  # the model can still be looked at, with any task's head
             problems += error.problems
             task = registry.get(Data().task)
-        key = (trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length, task)
+        key = (
+            trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length, trial.start, task
+        )  # fmt: skip
         if key not in models:
-            models[key] = assembly.problems(trial, task)
+            models[key] = assembly.problems(trial, task, trained.layers_of(trial))
+            models[key] += trained.problems(trial, task)
         problems += models[key]
         if trial.pruning and trial.pruning.only is not None and not models[key]:
             problems += _unmatched(trial, task)
@@ -58,6 +65,8 @@ def check(trials: Iterable[Trial], workers: int = 1) -> None:
                 rows[trial.data] = _rows(trial, task)
             except UserError as error:
                 problems += error.problems
+        if trial.layer_drop and trial.layer_drop.threshold is not None and not problems:
+            problems += _everything(trial, task)
         if rows.get(trial.data):
             problems += _schedule(trial, rows[trial.data], workers)
         found |= dict.fromkeys(problems)
@@ -76,9 +85,25 @@ def _rows(trial: Trial, task: Task) -> int:
 
 
 def _unmatched(trial: Trial, task: Task) -> list[str]:
+    if trial.layer_drop and trial.layer_drop.strategy == "contribution":
+        trial = trial.replace(layer_drop=None)  # which layers go is not known yet
     try:
         assert trial.pruning is not None
         prunable(assembly.build(trial, task).stack.modules, trial.pruning.only)
+    except UserError as error:
+        return list(error.problems)
+    return []
+
+
+def _everything(trial: Trial, task: Task) -> list[str]:
+    """A threshold that every layer exceeds. Of a large dev set the trial itself finds out."""
+    tokenizer = backbone.tokenizer(trial.backbone)
+    data = encoding.load(task, trial.data, "dev", trial.seed, tokenizer)
+    if len(data) > MANY_ROWS:
+        return []
+    size, device = 4 * trial.batch_size, torch.device("cpu")
+    try:
+        trained.start(trial, task, lambda built: contribution(built, data, size, device))
     except UserError as error:
         return list(error.problems)
     return []

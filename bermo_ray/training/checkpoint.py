@@ -29,6 +29,7 @@ class Progress:
     step: int
     total: int  # steps of the whole run
     history: list[dict[str, Any]]
+    going: list[int] | None = None  # layers that go in this run, the first to go first
 
 
 def save(
@@ -59,7 +60,7 @@ def save(
 def progress(folder: Path) -> Progress:
     """How far the checkpoint is, without loading weights."""
     content = json.loads((folder / PROGRESS).read_text())
-    return Progress(content["step"], content["total"], content["history"])
+    return Progress(content["step"], content["total"], content["history"], content.get("going"))
 
 
 def load_weights(folder: Path, model: nn.Module, pruner: Pruner | None) -> None:

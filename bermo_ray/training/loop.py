@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,16 +17,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
 from bermo_ray.models import assembly, backbone, heads
+from bermo_ray.models.layer_drop import due
 from bermo_ray.pruning.pruner import Count, Pruner, count
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import encoding, registry
 from bermo_ray.tasks.encoded import Encoded
 from bermo_ray.tasks.task import Split, Task
-from bermo_ray.training import checkpoint, features, optimizer
+from bermo_ray.training import checkpoint, features, optimizer, trained
 from bermo_ray.training.checkpoint import Progress
+from bermo_ray.training.contribution import contribution
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.memory import keep_freed_memory
+from bermo_ray.training.speed import SHAPE, latencies, weight_bytes
 from bermo_ray.trial import Pruning, Trial
 
 Report = dict[str, Any]
@@ -101,8 +104,11 @@ class Run:
         }
 
 
-def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
-    """Data, model, masks and optimiser of a trial, as they are before the first step."""
+def prepare(
+    trial: Trial, world_size: int, device: torch.device, going: list[int] | None = None
+) -> Run:
+    """Data, model, masks and optimiser of a trial, as they are before the first step; ``going``,
+    of a checkpoint, says which layers the run drops."""
     task = registry.resolve(trial.data)
     tokenizer = backbone.tokenizer(trial.backbone)
     splits: tuple[Split, Split] = ("train", "dev")
@@ -110,7 +116,10 @@ def prepare(trial: Trial, world_size: int, device: torch.device) -> Run:
     teacher = None
     if trial.distillation:
         teacher = Teacher(trial.distillation, data["train"], trial.batch_size, device)
-    built = assembly.build(trial, task)
+    similarity = partial(
+        contribution, data=data["dev"], batch_size=4 * trial.batch_size, device=device
+    )
+    built = trained.start(trial, task, similarity, going)
     built.model.to(device)
     per_epoch = steps_per_epoch(len(data["train"]), trial.batch_size, world_size)
     total = trial.epochs * per_epoch
@@ -147,20 +156,22 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         reporter.report(done.history[-1] | {"history": done.history}, None)
         return done.history[-1]
     rank, world = reporter.rank, reporter.world_size
-    run = prepare(trial, world, reporter.device)
+    run = prepare(trial, world, reporter.device, done.going)
     model = run.built.model
     if folder:
+        _shrink(run, done.history[-1].get("dropped", []))
         checkpoint.load(folder, model, run.pruner, run.adam, run.rates)
         resumed = {"history": done.history, "resumed_at": done.step}
         reporter.report(done.history[-1] | resumed, None)
     parallel = _parallel(run) if world > 1 else run.forward
-    trainable = [p for group in run.adam.param_groups for p in group["params"]]
     order: list[np.ndarray] = []
     borders, losses = run.borders, Mean(run.device)
     for step in range(done.step + 1, run.total + 1):  # t of methods §2 counts from 1
         epoch, place = divmod(step - 1, run.per_epoch)
         if place == 0 or not order:
             order = batches(run.data["train"], trial, epoch, world)
+            if trial.layer_drop and _shrink(run, due(trial.layer_drop, run.built.going, epoch)):
+                parallel = _parallel(run) if world > 1 else run.forward
         if step == done.step + 1:  # the first step after an evaluation, or of a resumed run
             _seed(trial.seed, step, rank)
             run.forward.train()
@@ -170,6 +181,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         everyone = order[place]
         with run.pruner.step(step) if run.pruner else nullcontext():
             loss = _backward(run, parallel, everyone[rank::world], everyone)
+        trainable = [p for group in run.adam.param_groups for p in group["params"]]
         norm = nn.utils.clip_grad_norm_(trainable, trial.optimizer.clip)
         run.adam.step()
         if run.pruner:
@@ -184,7 +196,8 @@ def train(trial: Trial, reporter: Reporter) -> Report:
             found, measured = _measure(run, step, broken or step == run.total)
             now = losses.report() | measured
             now |= _verdict(now, broken, trial.pruning) if now["final"] else {}
-            done = Progress(step, run.total, [*done.history, _finite(now)])
+            history = [*done.history, _finite(now)]
+            done = Progress(step, run.total, history, run.built.going)
             save = partial(
                 checkpoint.save,
                 trial_json=trial.to_json(),
@@ -201,6 +214,15 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         if broken:
             break
     return done.history[-1]
+
+
+def _shrink(run: Run, gone: Sequence[int]) -> bool:
+    """Takes these layers out of the run, if they are still there; whether any were."""
+    if not set(gone) & set(run.built.layers):
+        return False
+    optimizer.forget(run.adam, trained.shrink(run.built, run.pruner, gone))
+    run.left = None
+    return True
 
 
 class Mean:
@@ -276,13 +298,18 @@ def _measure(run: Run, step: int, final: bool) -> tuple[Evaluation, Report]:
         found = evaluate(run.forward, run.data["dev"], size, run.device)
         others = found.others | (_further(run, size) if final else {})
         if run.pruner or run.left is None:  # without masks nothing is lost on the way
-            run.left = count(run.built.model, run.built.stack.modules, run.pruner)
+            built = run.built
+            run.left = count(built.model, built.stack.modules, run.pruner, built.whole)
         matrices = run.pruner.kept() if run.pruner and final else []
+        learned = run.built.fusion.numbers()
+        speed = _speed(run) if final else {}
     left = run.left
     more: Report = {"matrices": [list(kept) for kept in matrices]} if matrices else {}
     more |= {"others": others} if others else {}
+    more |= {"dropped": run.built.dropped} if run.built.dropped else {}
     report = (
-        run.built.fusion.numbers()
+        learned
+        | speed
         | more
         | {
             "step": step,
@@ -295,12 +322,20 @@ def _measure(run: Run, step: int, final: bool) -> tuple[Evaluation, Report]:
             "density": left.density,
             "nonzero": left.nonzero,
             "parameters": left.total,
+            "layers": len(run.built.layers),
             "final": final,
             "status": "running",
             "reason": "",
         }
     )
     return found, report
+
+
+def _speed(run: Run) -> Report:
+    """What the model weighs, stored dense, and the seconds of a forward where it was trained."""
+    shape = (SHAPE[0], min(SHAPE[1], run.trial.data.max_length))
+    (seconds,) = latencies([run.built.model], rounds=7, shape=shape, device=run.device)
+    return {"latency": seconds, "bytes": weight_bytes(run.built.model)}
 
 
 def _further(run: Run, size: int) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """AdamW with one rate for weights and one for scores and fusion scalars (methods §2)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -51,3 +52,14 @@ def build(
         return max(0.0, (total - step) / max(1, total - warmup))
 
     return optimizer, LambdaLR(optimizer, share)
+
+
+def forget(optimizer: torch.optim.Optimizer, here: Iterable[torch.Tensor]) -> None:
+    """Drops what is not ``here`` any more. Moments of a parameter that lost entries (BERMo's α)
+    start anew."""
+    alive = {id(p) for p in here}
+    for group in optimizer.param_groups:
+        group["params"] = [p for p in group["params"] if id(p) in alive]
+    for parameter, state in list(optimizer.state.items()):
+        if id(parameter) not in alive or state["exp_avg"].shape != parameter.shape:
+            del optimizer.state[parameter]

@@ -1,11 +1,13 @@
 """A finished trial's model, put together again from its checkpoint."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from bermo_ray.errors import UserError
 from bermo_ray.models import assembly
@@ -58,15 +60,16 @@ def load(folder: Path) -> Trained:
     if not progress.history[-1]["final"]:
         raise UserError(f"the trial in {folder} has not ended: step {progress.step}")
     task = task_of(folder)
-    built = assembly.build(trial, task)
+    built = start(trial, task, going=progress.going)
     pruner = None
     if trial.pruning:
         warmup = trial.warmup_steps(progress.total)
         pruner = Pruner(trial.pruning, Schedule.of(trial.pruning, progress.total, warmup))
         pruner.attach(built.stack.modules)
         pruner.now = progress.step
+    shrink(built, pruner, progress.history[-1].get("dropped", built.going))
     checkpoint.load_weights(folder, built.model, pruner)
-    left = count(built.model, built.stack.modules, pruner)
+    left = count(built.model, built.stack.modules, pruner, built.whole)
     names = tuple(matrix.name for matrix in pruner.matrices) if pruner else ()
     if pruner:
         pruner.fold()
@@ -74,3 +77,60 @@ def load(folder: Path) -> Trained:
         raise UserError(f"the weights in {folder} are not finite: the trial diverged")
     built.model.eval()
     return Trained(trial, task, built, progress.history[-1], left, names)
+
+
+def start(
+    trial: Trial,
+    task: Task,
+    similarity: assembly.Similarity | None = None,
+    going: list[int] | None = None,
+) -> assembly.Assembled:
+    """The model that training starts from: the backbone's, or with ``trial.start`` an earlier
+    trial's with its head, its fusion and its masks folded in. Layers that go at once are gone."""
+    if trial.start is None:
+        return assembly.build(trial, task, similarity, going)
+    torch.manual_seed(trial.seed)
+    built = load(Path(trial.start)).built
+    built.model.train()
+    assembly.adapt(built, trial, similarity, going)
+    return built
+
+
+def shrink(
+    built: assembly.Assembled, pruner: Pruner | None, gone: Iterable[int]
+) -> list[nn.Parameter]:
+    """Takes layers out of model, fusion and masks; gives all parameters and scores that stay."""
+    assembly.shrink(built, gone)
+    if pruner:
+        pruner.forget(built.stack.modules)
+    return [*built.model.parameters(), *(pruner.scores() if pruner else [])]
+
+
+def layers_of(trial: Trial) -> int | None:
+    """How many layers the earlier trial left, where one is started from."""
+    if trial.start is None or not is_checkpoint(Path(trial.start)):
+        return None
+    found = checkpoint.progress(Path(trial.start)).history[-1].get("layers")
+    return None if found is None else int(found)
+
+
+def problems(trial: Trial, task: Task) -> list[str]:
+    """What keeps the trial from starting where it says, a line each."""
+    if trial.start is None:
+        return []
+    folder = Path(trial.start)
+    if not is_checkpoint(folder):
+        return [f"start: no checkpoint of a trial in {trial.start!r} (no {checkpoint.PROGRESS})"]
+    before, status = trial_of(folder), checkpoint.progress(folder).history[-1]["status"]
+    found = []
+    if status != "completed":
+        found.append(f"start: the trial in {trial.start} is {status}, not completed")
+    for name, was, now in (
+        ("backbone", before.backbone, trial.backbone),
+        ("fusion", before.fusion, trial.fusion),
+        ("labels", task_of(folder).labels, task.labels),
+        ("head", task_of(folder).head, task.head),
+    ):
+        if was != now:
+            found.append(f"start: its {name} is {was}, the trial's {now}")
+    return found

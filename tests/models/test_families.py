@@ -166,8 +166,49 @@ def test_layers_drop_and_matrices_are_found(folder: Any, family: str) -> None:
     # XLNet has q, k, v, o, r and two more; ModernBERT joins q, k, v, and gate and input.
     a_layer = {"xlnet": 7, "modernbert": 4}.get(family, 6)
     assert len(prunable(built.stack.modules)) == a_layer * (1 if family == "albert" else 3)
-    whole = layer_drop.dropped(spec.LayerDrop(strategy="top", count=1), 4)
-    assert built.dropped == whole == [4]
+    assert built.dropped == [4]
+
+
+# What each family writes last in a block: the way out of its feed-forward part.
+FINAL = {
+    "distilbert": "ffn.lin2.weight",
+    "albert": "albert_layers.0.ffn_output.weight",
+    "xlnet": "ff.layer_2.weight",
+    "modernbert": "mlp.Wo.weight",
+}
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_layers_are_scored_by_their_final_matrix(folder: Any, family: str) -> None:
+    built = assembly.build(Trial(backbone=folder(family, "sequence")), task("sequence"))
+    name, _ = layer_drop.final_matrix(built.stack.modules[0])
+    assert name == FINAL.get(family, "output.dense.weight")
+    scores = layer_drop.weight_scores(built.stack)
+    assert all(len(values) == 4 for values in scores.values())
+    assert len(set(scores["variance"])) == (1 if family == "albert" else 4)
+
+
+@pytest.mark.parametrize("name", list(fusion.FUSIONS))
+@pytest.mark.parametrize("family", ["bert", "albert", "xlnet"])
+def test_a_dropped_model_with_any_fusion_is_like_one_made_short(
+    folder: Any, family: str, name: str
+) -> None:
+    """Shapes are those of a fusion on fewer layers, and what stays is what was there."""
+    trial = Trial(backbone=folder(family, "sequence"), fusion=spec.Fusion(name=name))
+    whole = assembly.build(trial, task("sequence"))
+    drop = spec.LayerDrop(strategy="explicit", layers=(2, 4))
+    short = assembly.build(trial.replace(layer_drop=drop), task("sequence"))
+    assert short.layers == [1, 3]
+    assert short.dropped == [2, 4]
+    fresh = fusion.FUSIONS[name](trial.fusion, short.stack)
+    mine = {k: v.shape for k, v in short.fusion.state_dict().items()}
+    assert mine == {k: v.shape for k, v in fresh.state_dict().items()}
+    if name == "bermo":
+        kept = whole.fusion.state_dict()["alpha"][[0, 1, 3]]
+        assert torch.equal(short.fusion.state_dict()["alpha"], kept)
+    with torch.no_grad():
+        output = short.model.eval()(input_ids=IDS, attention_mask=MASK).logits
+    assert torch.isfinite(output).all()
 
 
 def test_a_head_that_the_family_lacks_is_one_line(folder: Any) -> None:

@@ -27,7 +27,7 @@ def small(tiny: str, **changes: Any) -> Trial:
 
 
 def numbers(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    timed = ("rows_per_second", "history")
+    timed = ("rows_per_second", "latency", "history")
     return [{k: v for k, v in r.items() if k not in timed} for r in reports]
 
 

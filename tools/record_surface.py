@@ -1,0 +1,98 @@
+"""Records real L0 trials over a wide box of λ and rates, for `benchmarks/target_search.py`.
+
+Points are a scrambled Sobol sequence, so that any number of them covers the box evenly; each is one
+trial of the shipped encoder on `tense`, run without Ray. What is already in the file is kept.
+
+    python tools/record_surface.py benchmarks/surface.parquet --each 128
+"""
+
+import json
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tyro
+
+from bermo_ray.search.space import LogUniform
+from bermo_ray.trial import Data, Pruning, Trial
+
+RANGES = {
+    "pruning__final_lambda": LogUniform(1.0, 60.0),
+    "optimizer__learning_rate": LogUniform(1.5e-4, 3e-3),
+    "optimizer__mask_rate": LogUniform(1e-2, 2e-1),
+}
+FUSIONS = ("last", "bermo")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Record trials."""
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """Where they are kept, as parquet."""
+    each: int = 128
+    """Trials of each fusion."""
+    processes: int = 2
+    """Trials at once."""
+
+
+def trials(each: int) -> list[Trial]:
+    """A dense baseline of each fusion, then the pruned ones, fusions in turn."""
+    from scipy.stats import qmc
+
+    base = Trial(data=Data(task="tense"), epochs=3, batch_size=16, evaluations=2)
+    middle = RANGES["optimizer__learning_rate"].quantile(0.5)
+    dense = [base.replace(fusion__name=f, optimizer__learning_rate=middle) for f in FUSIONS]
+    points = qmc.Sobol(len(RANGES), seed=0).random(each)
+    pruned = base.replace(pruning=Pruning(method="l0"))
+    found = []
+    for point in points:
+        places = zip(RANGES.items(), point, strict=True)
+        values = {key: span.quantile(float(share)) for (key, span), share in places}
+        found += [pruned.replace(fusion__name=f, **values) for f in FUSIONS]
+    return dense + found
+
+
+def measure(text: str) -> dict[str, Any]:
+    """One trial, as a row; ``curve`` holds (step, density, metric) of each evaluation."""
+    from bermo_ray.training.trainer import run_locally
+
+    trial = Trial.from_json(text)
+    reports = run_locally(trial)
+    last = reports[-1]
+    return {
+        "fusion": trial.fusion.name,
+        "method": trial.pruning.method if trial.pruning else "dense",
+        "final_lambda": trial.pruning.final_lambda if trial.pruning else None,
+        "learning_rate": trial.optimizer.learning_rate,
+        "mask_rate": trial.optimizer.mask_rate,
+        "status": last["status"],
+        "remaining": last["remaining"],
+        "metric": last.get("metric"),
+        "trivial": last.get("trivial"),
+        "curve": json.dumps([[r["step"], r["density"], r.get("metric")] for r in reports]),
+        "trial": text,
+    }
+
+
+def main() -> None:
+    """Runs what is missing; the file is replaced in one move after every ten."""
+    options = tyro.cli(Options, description=__doc__)
+    rows = pq.read_table(options.file).to_pylist() if options.file.is_file() else []
+    there = {row["trial"] for row in rows}
+    todo = [t.to_json() for t in trials(options.each) if t.to_json() not in there]
+    with get_context("spawn").Pool(options.processes) as pool:
+        for number, row in enumerate(pool.imap(measure, todo), 1):
+            rows.append(row)
+            if number % 10 == 0 or number == len(todo):
+                partial = options.file.with_suffix(".partial")
+                pq.write_table(pa.Table.from_pylist(rows), partial, compression="zstd")
+                partial.replace(options.file)
+                print(f"{number}/{len(todo)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
