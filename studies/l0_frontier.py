@@ -14,8 +14,9 @@ from typing import Annotated
 import pyarrow as pa
 
 from bermo_ray.results import figures, frontier, text
+from bermo_ray.search.arms import FrontierSearch
 from bermo_ray.search.space import LogUniform, Space
-from bermo_ray.study import Study, StudyOptions, by_backbone, command, parse
+from bermo_ray.study import OneTask, Study, by_backbone, command, parse
 from bermo_ray.tasks import registry
 from bermo_ray.trial import Pruning
 
@@ -40,11 +41,13 @@ PRETRAINED = Setting(6, 32, (10.0, 500.0), (1e-5, 1e-4), (3e-3, 2e-1))
 
 
 @dataclass(frozen=True)
-class Options(StudyOptions):
+class Options(OneTask):
     """L0 pruning of plain BERT and BERMo: remaining weights against accuracy."""
 
     fusions: tuple[str, ...] = ("last", "bermo")
     """What is compared."""
+    trials: int = 8
+    """Trials for each fusion."""
     lambdas: Annotated[Range | None, by_backbone] = None
     """Range of λ, the multiplier of the L0 penalty (log scale)."""
     learning_rates: Annotated[Range | None, by_backbone] = None
@@ -53,7 +56,7 @@ class Options(StudyOptions):
     """Range of the scores' and fusion scalars' rate (log scale)."""
 
 
-def space(options: Options) -> Space:
+def plan(options: Options) -> FrontierSearch:
     """An arm for each fusion, and each fusion's dense baseline to compare with."""
     usual = EMBEDDED if options.backbone == "embedded" else PRETRAINED
     learning_rates = LogUniform(*(options.learning_rates or usual.learning_rates))
@@ -61,7 +64,7 @@ def space(options: Options) -> Space:
         pruning=Pruning(method="l0"), optimizer__learning_rate=learning_rates.quantile(0.5)
     )
     arms = {fusion: base.replace(fusion__name=fusion) for fusion in options.fusions}
-    return Space(
+    space = Space(
         arms=arms,
         ranges={
             "pruning__final_lambda": LogUniform(*(options.lambdas or usual.lambdas)),
@@ -71,14 +74,15 @@ def space(options: Options) -> Space:
         spread="pruning__final_lambda",
         fixed=tuple(arm.replace(pruning=None) for arm in arms.values()),
     )
+    return FrontierSearch(space, options.trials, options.seeds)
 
 
 def run(options: Options) -> pa.Table:
     """Runs the search; prints, draws and keeps the frontier, and gives it as an Arrow table."""
-    study = Study("l0_frontier", options, space)
+    study = Study("l0_frontier", options, plan)
     table = study.run()
     front = frontier(table)
-    metric = registry.get(study.options.task).metric
+    metric = registry.get(options.task).metric
     study.console.print(text.frontier_table(front, metric))
     figure = figures.frontier_figure(table, front, metric, study.folder / "frontier.png")
     study.publish({"trials": table, "frontier": front}, [figure])

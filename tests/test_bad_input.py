@@ -56,6 +56,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--tracking-uri", "http://127.0.0.1:9"], "no MLflow server answers at"),
         (["--workers", "0"], "--workers: got 0, expected >= 1"),
         (["--trials", "0"], "--trials: got 0, expected >= 1"),
+        (["--seeds", "1", "1"], "--seeds: got [1, 1], expected different numbers"),
+        (["--start", "nowhere"], "--start: no folder 'nowhere', and no trial of that id"),
         (["--resume"], "--resume: no l0_frontier study in runs"),
         (["--resume", "--name", "x"], "--resume: no study 'x' in runs"),
     ],

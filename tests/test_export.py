@@ -204,11 +204,11 @@ def test_an_export_with_a_fusion_or_without_a_head_does_not_teach(
 
 
 def test_a_trial_can_teach_another(store: Any, tiny: str, tmp_path: Path) -> None:
-    from bermo_ray.study import StudyOptions
+    from bermo_ray.study import OneTask
 
     teacher = small(tiny, fusion=Fusion(name="bermo"), pruning=Pruning())
     run = store.add(teacher)
-    options = StudyOptions(teacher=run[:10], runs=tmp_path, backbone=tiny, train_rows=32)
+    options = OneTask(teacher=run[:10], runs=tmp_path, backbone=tiny, train_rows=32)
     student = options.trial(1, 16)
     assert student.distillation is not None
     assert student.distillation.teacher == str(tmp_path / teacher.id)
@@ -217,7 +217,7 @@ def test_a_trial_can_teach_another(store: Any, tiny: str, tmp_path: Path) -> Non
     alone = run_locally(student.replace(data__dev_rows=20, distillation=None))[-1]
     assert taught["loss"] != alone["loss"]
     with pytest.raises(UserError, match="no trial 'ffffffffffff'"):
-        StudyOptions(teacher="ffffffffffff", runs=tmp_path).trial(1, 16)
+        OneTask(teacher="ffffffffffff", runs=tmp_path).trial(1, 16)
 
 
 def test_what_cannot_be_exported_is_one_line(store: Any, tiny: str, tmp_path: Path) -> None:

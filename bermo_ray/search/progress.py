@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bermo_ray.search.plan import dropping
 from bermo_ray.trial import Trial
 
 
@@ -20,14 +21,18 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def describe(trial: Trial) -> str:
-    """A trial in a few words: what differs between the trials of a search."""
-    words = [trial.fusion.name]
-    if trial.pruning:
+def describe(trial: Trial, several: bool = False) -> str:
+    """A trial in a few words: what differs between the trials of a search; ``several``: tasks."""
+    words = [trial.data.task] if several else []
+    words += [trial.fusion.name, dropping(trial)]
+    if trial.pruning and trial.pruning.target is not None:
+        words += [trial.pruning.method, f"to {trial.pruning.target:.3g}"]
+    elif trial.pruning:
         words += [trial.pruning.method, f"λ={trial.pruning.final_lambda:.3g}"]
-        rates = f"{trial.optimizer.learning_rate:.1e}/{trial.optimizer.mask_rate:.1e}"
-        return " ".join([*words, "rates", rates])
-    return " ".join([*words, "dense", "rate", f"{trial.optimizer.learning_rate:.1e}"])
+        words += ["rates", f"{trial.optimizer.learning_rate:.1e}/{trial.optimizer.mask_rate:.1e}"]
+    elif trial.layer_drop is None:
+        words += ["dense", "rate", f"{trial.optimizer.learning_rate:.1e}"]
+    return " ".join([*filter(None, words), *([f"seed {trial.seed}"] if trial.seed else [])])
 
 
 class Progress(Callback):
@@ -36,14 +41,15 @@ class Progress(Callback):
     Pickled with the experiment, so only plain values are kept and the screen is opened when used.
     """
 
-    def __init__(self, total: int, concurrent: int, metric: str) -> None:
+    def __init__(self, total: int, concurrent: int, metric: str, several: bool = False) -> None:
         self.total = total
+        self.several = several
         self.concurrent = concurrent
         self.metric = metric
         self._begin()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"total": self.total, "concurrent": self.concurrent, "metric": self.metric}
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -106,7 +112,7 @@ class Progress(Callback):
 
     def _say(self, trials: list[Any], trial: Any, result: dict[str, Any]) -> None:
         done = max(self._finished(trials), len(self._ended))
-        what = describe(self._specs[trial.trial_id])
+        what = describe(self._specs[trial.trial_id], self.several)
         if result["status"] == "completed":
             outcome = f"{self.metric} {result['metric']:.3f} at {result['remaining']:.1%}"
         else:
@@ -134,7 +140,9 @@ class Progress(Callback):
                 now = f"epoch {last.get('epoch', 0):.1f}" if last else "starting"
                 if "metric" in last:
                     now += f"  {last['metric']:.3f} at {last['remaining']:.1%}"
-                running.add_row("  ▸", describe(spec) if spec else trial.trial_id, now)
+                running.add_row(
+                    "  ▸", describe(spec, self.several) if spec else trial.trial_id, now
+                )
         best = Table.grid(padding=(0, 2))
         for fusion, (top, sparse) in sorted(self._best(trials).items()):
             best.add_row(

@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
-from bermo_ray.search.searcher import ArmSearcher
+from ray.tune import Stopper
+
+from bermo_ray.search.searcher import PlanSearcher
 from bermo_ray.training.trainer import Resources, trainable
 
 
 def run(
-    searcher: ArmSearcher,
+    searcher: PlanSearcher,
     *,
     name: str,
     storage: str,
@@ -38,7 +40,7 @@ def run(
             function,
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
-                num_samples=searcher.total,
+                num_samples=searcher.plan.most,
                 max_concurrent_trials=concurrent,
                 reuse_actors=resources.workers == 1,
             ),
@@ -47,33 +49,60 @@ def run(
                 storage_path=storage,
                 callbacks=callbacks,
                 verbose=0,
+                stop=Hopeless(searcher),
                 failure_config=tune.FailureConfig(max_failures=2),
                 checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
             ),
         )
     results = tuner.fit()
-    ended = sum(1 for r in results if r.error is not None or (r.metrics or {}).get("final"))
-    return ended >= searcher.total
+    ended = all(r.error is not None or (r.metrics or {}).get("final") for r in results)
+    return ended and bool((_newest(storage, name, "searcher-state-") or {}).get("finished"))
+
+
+class Hopeless(Stopper):
+    """Ends a trial that the plan gives up, as a result of its own: ``status=stopped``."""
+
+    def __init__(self, searcher: PlanSearcher) -> None:
+        self.searcher = searcher
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial ends here; Tune passes the result on as it is left."""
+        reason = self.searcher.hopeless(trial_id, result)
+        if reason is None:
+            return False
+        result.update(final=True, status="stopped", reason=reason)
+        return True
+
+    def stop_all(self) -> bool:
+        """The study itself goes on."""
+        return False
 
 
 def has_state(storage: str, name: str) -> bool:
     """Whether Tune saved a whole state of its trials there; without one it would run a single trial
     and call that the study."""
-    from pyarrow import fs
     from ray import tune
 
-    folder = f"{storage}/{name}"
-    if not tune.Tuner.can_restore(folder):
+    if not tune.Tuner.can_restore(f"{storage}/{name}"):
         return False
+    return bool((_newest(storage, name, "experiment_state-") or {}).get("trial_data"))
+
+
+def _newest(storage: str, name: str, prefix: str) -> dict[str, Any] | None:
+    """The newest of the study's state files of that name; None where there is no whole one."""
+    from pyarrow import fs
+
+    folder = f"{storage}/{name}"
     files, path = (
         fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
     )
     names = [i.path for i in files.get_file_info(fs.FileSelector(path))]
-    states = sorted(n for n in names if n.rsplit("/", 1)[-1].startswith("experiment_state-"))
+    states = sorted(n for n in names if n.rsplit("/", 1)[-1].startswith(prefix))
     if not states:
-        return False
+        return None
     with files.open_input_stream(states[-1]) as stream:
         try:
-            return bool(json.loads(stream.read())["trial_data"])
-        except (ValueError, KeyError):
-            return False
+            content = json.loads(stream.read())
+        except ValueError:
+            return None
+    return content if isinstance(content, dict) else None

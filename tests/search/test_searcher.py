@@ -1,11 +1,13 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.tune.search import Searcher
 
 from bermo_ray.errors import UserError
-from bermo_ray.search.searcher import ArmSearcher
+from bermo_ray.search.arms import FrontierSearch
+from bermo_ray.search.searcher import PlanSearcher
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.trial import Pruning, Trial
 
@@ -29,14 +31,22 @@ def trial_of(config: object) -> Trial:
     return Trial.from_json(config["trial"])
 
 
-def finish(searcher: ArmSearcher, trial_id: str, remaining: float, metric: float) -> None:
-    result = {"status": "completed", "remaining": remaining, "metric": metric}
+def search(space: Space, trials: int = 4, seeds: tuple[int, ...] = (0,)) -> PlanSearcher:
+    return PlanSearcher(FrontierSearch(space, trials, seeds), {"storage": "x"})
+
+
+def studies(searcher: PlanSearcher) -> Any:
+    return searcher.plan._studies  # type: ignore[attr-defined]
+
+
+def finish(searcher: PlanSearcher, trial_id: str, remaining: float, metric: float) -> None:
+    result = {"status": "completed", "final": True, "remaining": remaining, "metric": metric}
     searcher.on_trial_complete(trial_id, result)
 
 
 def test_fixed_trials_come_first_then_the_arms_in_turn_then_it_ends() -> None:
-    searcher = ArmSearcher(space(), trials_per_arm=4, seed=0, common={"storage": "x"})
-    assert searcher.total == 9
+    searcher = search(space())
+    assert searcher.plan.most == 9
     trials = [trial_of(searcher.suggest(str(i))) for i in range(9)]
     assert trials[0].pruning is None
     assert [t.fusion.name for t in trials[1:]] == ["last", "bermo"] * 4
@@ -48,52 +58,60 @@ def test_fixed_trials_come_first_then_the_arms_in_turn_then_it_ends() -> None:
         assert 1 <= trial.pruning.final_lambda <= 100
         assert 1e-4 <= trial.optimizer.learning_rate <= 1e-2
     assert len({t.id for t in trials}) == 9
+    for i in range(1, 9):
+        assert searcher.suggest("more") is None  # results are due: they may lead to repeats
+        finish(searcher, str(i), 0.1 * i, 0.1 * i)
     assert searcher.suggest("more") == Searcher.FINISHED
 
 
 def test_every_end_is_told_so_that_no_trial_stays_open() -> None:
-    searcher = ArmSearcher(space(fixed=()), 3, 0, {})
+    searcher = search(space(fixed=()), 3)
     for i in range(6):
         searcher.suggest(str(i))
     finish(searcher, "0", 0.4, 0.9)
-    searcher.on_trial_complete("1", {"status": "diverged", "step": 3, "trivial": 0.5})
+    searcher.on_trial_complete("1", {"status": "diverged", "final": True, "trivial": 0.5})
     searcher.on_trial_complete("2", None, error=True)
     searcher.on_trial_complete("3", {"status": "failed", "final": True})
     finish(searcher, "4", 0.2, 0.8)
     finish(searcher, "5", 0.3, 0.7)
-    states = {n: [t.state.name for t in s.trials] for n, s in searcher._studies.items()}
+    states = {n: [t.state.name for t in s.trials] for n, s in studies(searcher).items()}
     assert states == {
         "last": ["COMPLETE", "FAIL", "COMPLETE"],
         "bermo": ["COMPLETE", "FAIL", "COMPLETE"],
     }
-    assert searcher._studies["last"].trials[0].values == [0.4, 0.9]
+    assert studies(searcher)["last"].trials[0].values == [0.4, 0.9]
     # Diverged: told as dense and trivial, whatever was left of it.
-    assert searcher._studies["bermo"].trials[0].values == [1.0, 0.5]
+    assert studies(searcher)["bermo"].trials[0].values == [1.0, 0.5]
 
 
 def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> None:
-    searcher = ArmSearcher(space(), 4, 0, {})
+    searcher = search(space())
     configs = {str(i): searcher.suggest(str(i)) for i in range(5)}
     finish(searcher, "0", 1.0, 0.95)
     finish(searcher, "1", 0.4, 0.9)
-    searcher.on_trial_complete("2", {"status": "failed"})
+    searcher.on_trial_complete("2", {"status": "failed", "final": True})
     searcher.save(str(tmp_path / "state"))
 
-    again = ArmSearcher(space(), 4, 0, {})
+    again = search(space())
     again.restore(str(tmp_path / "state"))
-    assert again.issued == 5
-    told = [t for s in again._studies.values() for t in s.trials]
+    assert len(again.log) == len(searcher.log) == 8
+    told = [t for s in studies(again).values() for t in s.trials]
     assert sorted(t.state.name for t in told) == ["COMPLETE", "FAIL", "RUNNING", "RUNNING"]
     finish(again, "3", 0.3, 0.8)  # was open when it was saved
-    done = again._studies["last"].trials[-1]
+    done = studies(again)["last"].trials[-1]
     assert done.values == [0.3, 0.8]
     expected = trial_of(configs["3"])
     assert expected.pruning is not None
     assert math.isclose(done.params[LAMBDA], expected.pruning.final_lambda)
     rest = [again.suggest(f"n{i}") for i in range(4)]
     assert all(isinstance(c, dict) for c in rest)
+    # As if it had not been cut off: the samplers are where they were.
+    finish(searcher, "3", 0.3, 0.8)
+    assert [searcher.suggest(f"n{i}") for i in range(4)] == rest
+    for trial_id in ("4", *(f"n{i}" for i in range(4))):
+        assert again.suggest("wait") is None
+        finish(again, trial_id, 0.5, 0.5)
     assert again.suggest("end") == Searcher.FINISHED
-    assert not {trial_of(c).id for c in rest} & {trial_of(c).id for c in configs.values()}
 
 
 @pytest.mark.parametrize(

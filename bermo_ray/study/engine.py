@@ -1,6 +1,6 @@
-"""The study engine: from a space of trials to a table of results.
+"""The study engine: from a plan of trials to a table of results.
 
-A script in ``studies/`` declares its options and its space; everything else is here.
+A script in ``studies/`` declares its options and its plan; everything else is here.
 """
 
 import functools
@@ -12,13 +12,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -27,124 +26,17 @@ from bermo_ray.errors import UserError
 from bermo_ray.results import figures
 from bermo_ray.results.table import RUNS, load
 from bermo_ray.search import cluster, tuner
+from bermo_ray.search.plan import Plan
 from bermo_ray.search.progress import Progress, clock
-from bermo_ray.search.searcher import ArmSearcher
-from bermo_ray.search.space import Space
+from bermo_ray.search.searcher import PlanSearcher
+from bermo_ray.study.options import StudyOptions
 from bermo_ray.tasks import embedded, registry
-from bermo_ray.tasks.source import DATA_VARIABLE
 from bermo_ray.training.check import check
 from bermo_ray.training.trainer import Resources
-from bermo_ray.trial import Trial
 
 INTERRUPTED = 130  # the shell's code for Ctrl-C
 
 
-def _default(hint: str) -> Any:
-    """What ``--help`` says of an option that is None until the study decides."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {hint})")
-
-
-by_backbone = _default("by backbone")  # a study's own option that it decides by the encoder
-
-
-@dataclass(frozen=True)
-class StudyOptions:
-    """What every study takes."""
-
-    task: str = "tense"
-    """What is learned: a task of the embedded language, GLUE (sst2, qqp, ...), senteval/NAME,
-    conll2003, wikiann/LANGUAGE, squad, wikitext2 or text."""
-    backbone: str = "embedded"
-    """The encoder: 'embedded', a folder, or a name on the hub."""
-    data_dir: Annotated[str | None, _default("$BERMO_DATA, else the hub")] = None
-    """Folder of real tasks' parquet or original files."""
-    train_rows: Annotated[int | float | None, _default("all there are")] = None
-    """Rows to train on: a number, or a share below 1."""
-    dev_rows: Annotated[int | float | None, _default("all there are")] = None
-    """Rows to measure on: a number, or a share below 1."""
-    shots: Annotated[int | None, _default("no few-shot")] = None
-    """Few-shot: train on so many rows a class, drawn from all rows alike."""
-    dev_half: Annotated[Literal["first", "second"] | None, _default("the whole")] = None
-    """Measure on one half of the dev set, the same for every seed."""
-    max_length: int = 128
-    """Word pieces a row; longer rows are cut."""
-    epochs: Annotated[int | None, by_backbone] = None
-    """Passes over the training rows, each trial."""
-    batch_size: Annotated[int | None, by_backbone] = None
-    """Rows a step, over all workers of a trial."""
-    teacher: Annotated[str | None, _default("none")] = None
-    """Distil from it: folder of a fine-tuned model, or the id of an earlier trial."""
-    warmup: float = 0.1
-    """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
-    seed: int = 0
-    """Seed of every trial and of the search."""
-    trials: int = 8
-    """Trials for each arm of the study (a fusion, say)."""
-    workers: int = 1
-    """Data-parallel workers of each trial."""
-    gpus: bool = False
-    """One GPU for each worker."""
-    cpus_per_worker: int = 1
-    """CPUs (and torch threads) of each worker."""
-    concurrent: Annotated[int | None, _default("as many as fit")] = None
-    """Trials at once."""
-    name: Annotated[str | None, _default("kind, date and time")] = None
-    """Name of the study."""
-    runs: Path = Path(RUNS)
-    """Folder for the records: MLflow's store, checkpoints, tables."""
-    storage: Annotated[str | None, _default("below --runs")] = None
-    """Where checkpoints go: on a cluster, a shared folder or URI."""
-    tracking_uri: Annotated[str | None, _default("SQLite in --runs")] = None
-    """An MLflow server or store."""
-    resume: bool = False
-    """Go on with the study of that name or, without one, with the newest of this kind."""
-    dry_run: bool = False
-    """Check everything and print the trials; run none."""
-
-    def trial(self, epochs: int, batch_size: int) -> Trial:
-        """The Trial that these options describe; the study's numbers where none are given."""
-        # Ray's workers run in other directories and with other variables: all paths are resolved.
-        place = self.data_dir or os.environ.get(DATA_VARIABLE)
-        data = {
-            "task": self.task,
-            "train_rows": self.train_rows,
-            "dev_rows": self.dev_rows,
-            "shots": self.shots,
-            "dev_half": self.dev_half,
-            "max_length": self.max_length,
-            "data_dir": str(Path(place).expanduser().resolve()) if place else None,
-        }
-        folder = Path(self.backbone).expanduser()
-        return Trial().replace(
-            data=data,
-            distillation={"teacher": self._teacher()} if self.teacher else None,
-            backbone=str(folder.resolve()) if folder.is_dir() else self.backbone,
-            epochs=epochs if self.epochs is None else self.epochs,
-            batch_size=batch_size if self.batch_size is None else self.batch_size,
-            optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
-            seed=self.seed,
-        )
-
-    def _teacher(self) -> str:
-        """The folder of the teacher's weights."""
-        assert self.teacher is not None
-        folder = Path(self.teacher).expanduser()
-        if folder.is_dir():
-            return str(folder.resolve())
-        uri = tracking.store_uri(self.runs.expanduser(), self.tracking_uri)
-        absent = uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file()
-        if "/" in self.teacher or absent:
-            raise UserError(f"--teacher: no folder {self.teacher!r}, and no trial of that id")
-        place = tracking.find_trial(uri, self.teacher).data.tags.get("bermo.checkpoint", "")
-        if not place or not Path(place).is_dir():
-            raise UserError(
-                f"--teacher: the checkpoint of {self.teacher} is not a folder here: {place!r}; "
-                "copy it to one that every node sees and give that"
-            )
-        return place
-
-
-O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 # What does not describe the study itself, so may differ when it is resumed.
 _PASSING = {"resume", "dry_run", "name", "runs"}
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for `--storage`; set on a cluster's head
@@ -168,18 +60,13 @@ def command(main: Callable[[], object]) -> Callable[[], None]:
     return wrapped
 
 
-def parse(options: type[O]) -> O:
-    """The command line's options; ``--help`` tells each with its default."""
-    return tyro.cli(options, description=options.__doc__, config=(tyro.conf.FlagCreatePairsOff,))
-
-
 class Study:
     """A named search over a space, with its records.
 
     Everything is checked when it is made; :meth:`run` runs it or takes it up again.
     """
 
-    def __init__(self, kind: str, options: StudyOptions, space: Callable[[Any], Space]) -> None:
+    def __init__(self, kind: str, options: StudyOptions, plan: Callable[[Any], Plan]) -> None:
         self.kind = kind
         self.console = Console(highlight=False)
         runs = options.runs.expanduser()
@@ -203,17 +90,20 @@ class Study:
             gpus=options.gpus,
             cpus_per_worker=options.cpus_per_worker,
         )
-        self.space = self._checked(space)
+        self.plan = self._checked(plan)
 
-    def _checked(self, space: Callable[[Any], Space]) -> Space:
+    def _checked(self, plan: Callable[[Any], Plan]) -> Plan:
         """Every problem that can be seen without Ray, all at once."""
         options, problems = self.options, []
         for field in ("workers", "cpus_per_worker", "trials", "concurrent"):
-            value = getattr(options, field)
+            value = getattr(options, field, None)
             if value is not None and value < 1:
                 problems.append(f"--{field.replace('_', '-')}: got {value}, expected >= 1")
         if not re.fullmatch(r"[\w.-]+", self.name):
             problems.append(f"--name: got {self.name!r}, expected letters, digits, and . _ -")
+        if not options.seeds or len(set(options.seeds)) < len(options.seeds):
+            problems.append(f"--seeds: got {list(options.seeds)}, expected different numbers")
+            raise UserError(*problems)
         nearest = next(
             p for p in (self.folder.absolute(), *self.folder.absolute().parents) if p.exists()
         )
@@ -223,8 +113,8 @@ class Study:
             problems.append(f"--name: a study {self.name!r} exists; --resume it or rename")
         made = None
         try:
-            made = space(options)
-            check([*made.arms.values(), *made.fixed], max(1, options.workers))
+            made = plan(options)
+            check(made.examples(), max(1, options.workers))
         except UserError as error:
             problems += error.problems
         if not self.uri.startswith("sqlite:///"):
@@ -269,41 +159,28 @@ class Study:
         return replace(options, **kept, name=name)
 
     def show(self) -> None:
-        """Prints the trials without running any: the fixed ones, the walk, and what is searched."""
-        searcher = self._searcher()
-        table = Table(title=f"{self.name}: {searcher.total} trials", title_justify="left", box=None)
-        keys = {key: key.split("__")[-1].replace("_", " ") for key in self.space.ranges}
-        for column in ("", "fusion", "pruning", *keys.values(), "id"):
-            table.add_column(column, justify="right" if column in keys.values() else "left")
-        for place in range(searcher.total):
-            config = searcher.suggest(str(place))
-            assert isinstance(config, dict)
-            trial = Trial.from_json(config["trial"])
-            number = (place - len(self.space.fixed)) // len(self.space.arms)
-            known = searcher.walked(number)
-            values = []
-            for key, span in self.space.ranges.items():
-                section, _, field = key.partition("__")
-                if trial.pruning is None and section == "pruning":
-                    values.append("")
-                elif place < len(self.space.fixed) or key in known:
-                    values.append(f"{getattr(getattr(trial, section), field):.3g}")
-                else:
-                    values.append(f"{span.low:g}–{span.high:g}")
-            method = trial.pruning.method if trial.pruning else "dense"
-            fixed = place < len(self.space.fixed)
-            shown_id = trial.id if fixed else "by search"
-            table.add_row(str(place + 1), trial.fusion.name, method, *values, shown_id)
+        """Prints what is known of the trials, running none."""
+        rows = self.plan.preview()
+        most = "" if len(rows) == self.plan.most else "at most "
+        title = f"{self.name}: {most}{self.plan.most} trials"
+        table = Table(title=title, title_justify="left", box=None)
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        same = {n for n in names if len({row.get(n, "") for row in rows}) == 1 and len(rows) > 1}
+        for name in ["", *(n for n in names if n not in same)]:
+            table.add_column(name)
+        for number, row in enumerate(rows, 1):
+            table.add_row(str(number), *(row.get(n, "") for n in names if n not in same))
         self.console.print(table)
-        first = next(iter(self.space.arms.values()))
+        first = self.plan.examples()[0]
+        said = ", ".join(f"{n} {rows[0][n]}" for n in names if n in same)
         self.console.print(
-            f"each: task {first.data.task}, backbone {first.backbone}, {first.epochs} epochs of "
-            f"batches of {first.batch_size}, seed {first.seed}, {self.resources.workers} worker(s)"
+            f"each: {said}{', ' if said else ''}{first.epochs} epochs of batches of "
+            f"{first.batch_size}, {self.resources.workers} worker(s)"
         )
 
-    def _searcher(self) -> ArmSearcher:
+    def _searcher(self) -> PlanSearcher:
         common = {"resources": asdict(self.resources), "storage": self.storage}
-        return ArmSearcher(self.space, self.options.trials, self.options.seed, common)
+        return PlanSearcher(self.plan, common)
 
     def run(self) -> pa.Table:
         """Runs the trials (or, with --dry-run, prints them and exits) and gives the results table.
@@ -323,20 +200,26 @@ class Study:
             )
         searcher = self._searcher()
         parent = self._open()
-        task = registry.get(self.options.task)
         where = "a Ray of its own" if ray_cluster.started_here else "the running Ray cluster"
         self.console.print(
-            f"{self.name}: {searcher.total} trials, {concurrent} at once, on {where} "
+            f"{self.name}: {self.plan.most} trials, {concurrent} at once, on {where} "
             f"({ray_cluster.cpus:g} CPUs, {ray_cluster.gpus:g} GPUs)"
         )
-        data = next(iter(self.space.arms.values())).data
-        for part in ("train", task.dev) if task.name not in embedded.TASKS else ():
-            self.console.print(
-                f"{part}: {_shown(Path(task.open(data, part).where))}", soft_wrap=True
-            )
+        datas = {t.data.task: t.data for t in self.plan.examples()}
+        for name, data in datas.items():
+            task = registry.get(name)
+            for part in ("train", task.dev) if name not in embedded.TASKS else ():
+                place = _shown(Path(task.open(data, part).where))
+                self.console.print(f"{name}, {part}: {place}", soft_wrap=True)
+        metrics = {registry.get(name).metric for name in datas}
         callbacks = [
             tracking.Tracker(self.uri, self.name, parent, figures.of_trial),
-            Progress(searcher.total, concurrent, task.metric),
+            Progress(
+                self.plan.most,
+                concurrent,
+                metrics.pop() if len(metrics) == 1 else "metric",
+                several=len(datas) > 1,
+            ),
         ]
         signal.signal(signal.SIGTERM, _like_ctrl_c)  # saved like a study that is stopped
         ended = tuner.run(
@@ -356,8 +239,10 @@ class Study:
             tracking.close_study(self.uri, parent, "interrupted", [])
             self._stopped()
         self.parent = parent
-        self.console.print(f"{searcher.total} trials ended in {clock(time.monotonic() - started)}")
-        return load(self.name, self.uri)
+        table = load(self.name, self.uri)
+        took = clock(time.monotonic() - started)
+        self.console.print(f"{table.num_rows} trials ended in {took}")
+        return table
 
     def _open(self) -> str:
         if self.options.resume:
@@ -369,7 +254,7 @@ class Study:
                 tracking.forget_unfinished(self.uri, found.info.run_id)
             return str(found.info.run_id)
         parent = tracking.open_study(
-            self.uri, self.kind, self.name, _plain(self.options), self.space.to_json()
+            self.uri, self.kind, self.name, _plain(self.options), self.plan.to_json()
         )
         self.folder.mkdir(parents=True)
         content = {

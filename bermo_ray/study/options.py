@@ -1,0 +1,161 @@
+"""What studies take on the command line."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+
+from bermo_ray import tracking
+from bermo_ray.errors import UserError
+from bermo_ray.results.table import RUNS
+from bermo_ray.tasks.source import DATA_VARIABLE
+from bermo_ray.trial import Trial
+
+
+def _default(hint: str) -> Any:
+    """What ``--help`` says of an option that is None until the study decides."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {hint})")
+
+
+by_backbone = _default("by backbone")  # a study's own option that it decides by the encoder
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What every study takes."""
+
+    data_dir: Annotated[str | None, _default("$BERMO_DATA, else the hub")] = None
+    """Folder of real tasks' parquet or original files."""
+    train_rows: Annotated[int | float | None, _default("all there are")] = None
+    """Rows to train on: a number, or a share below 1."""
+    dev_rows: Annotated[int | float | None, _default("all there are")] = None
+    """Rows to measure on: a number, or a share below 1."""
+    shots: Annotated[int | None, _default("no few-shot")] = None
+    """Few-shot: train on so many rows a class, drawn from all rows alike."""
+    dev_half: Annotated[Literal["first", "second"] | None, _default("the whole")] = None
+    """Measure on one half of the dev set, the same for every seed."""
+    max_length: int = 128
+    """Word pieces a row; longer rows are cut."""
+    epochs: Annotated[int | None, by_backbone] = None
+    """Passes over the training rows, each trial."""
+    batch_size: Annotated[int | None, by_backbone] = None
+    """Rows a step, over all workers of a trial."""
+    teacher: Annotated[str | None, _default("none")] = None
+    """Distil from it: folder of a fine-tuned model, or the id of an earlier trial."""
+    start: Annotated[str | None, _default("the pretrained encoder")] = None
+    """Start from a fine-tuned model: id of an earlier trial, or folder of its checkpoint."""
+    warmup: float = 0.1
+    """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of the trials; the first is the search's too."""
+    workers: int = 1
+    """Data-parallel workers of each trial."""
+    gpus: bool = False
+    """One GPU for each worker."""
+    cpus_per_worker: int = 1
+    """CPUs (and torch threads) of each worker."""
+    concurrent: Annotated[int | None, _default("as many as fit")] = None
+    """Trials at once."""
+    name: Annotated[str | None, _default("kind, date and time")] = None
+    """Name of the study."""
+    runs: Path = Path(RUNS)
+    """Folder for the records: MLflow's store, checkpoints, tables."""
+    storage: Annotated[str | None, _default("below --runs")] = None
+    """Where checkpoints go: on a cluster, a shared folder or URI."""
+    tracking_uri: Annotated[str | None, _default("SQLite in --runs")] = None
+    """An MLflow server or store."""
+    resume: bool = False
+    """Go on with the study of that name or, without one, with the newest of this kind."""
+    dry_run: bool = False
+    """Check everything and print the trials; run none."""
+
+    def base(self, task: str, backbone: str, epochs: int, batch_size: int) -> Trial:
+        """The Trial that these options describe; the study's numbers where none are given."""
+        # Ray's workers run in other directories and with other variables: all paths are resolved.
+        place = self.data_dir or os.environ.get(DATA_VARIABLE)
+        data = {
+            "task": task,
+            "train_rows": self.train_rows,
+            "dev_rows": self.dev_rows,
+            "shots": self.shots,
+            "dev_half": self.dev_half,
+            "max_length": self.max_length,
+            "data_dir": str(Path(place).expanduser().resolve()) if place else None,
+        }
+        folder = Path(backbone).expanduser()
+        return Trial().replace(
+            data=data,
+            distillation={"teacher": self._folder("teacher")} if self.teacher else None,
+            start=self._folder("start") if self.start else None,
+            backbone=str(folder.resolve()) if folder.is_dir() else backbone,
+            epochs=epochs if self.epochs is None else self.epochs,
+            batch_size=batch_size if self.batch_size is None else self.batch_size,
+            optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
+            seed=self.seeds[0],
+        )
+
+    def _folder(self, option: str) -> str:
+        """The folder of the weights that an option names, by itself or by a trial's id."""
+        asked = str(getattr(self, option))
+        folder = Path(asked).expanduser()
+        if folder.is_dir():
+            return str(folder.resolve())
+        uri = tracking.store_uri(self.runs.expanduser(), self.tracking_uri)
+        absent = uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file()
+        if "/" in asked or absent:
+            raise UserError(f"--{option}: no folder {asked!r}, and no trial of that id")
+        place = tracking.find_trial(uri, asked).data.tags.get("bermo.checkpoint", "")
+        if not place or not Path(place).is_dir():
+            raise UserError(
+                f"--{option}: the checkpoint of {asked} is not a folder here: {place!r}; "
+                "copy it to one that every node sees and give that"
+            )
+        return place
+
+
+@dataclass(frozen=True)
+class OneTask(StudyOptions):
+    """Options of a study of one task and one encoder."""
+
+    task: str = "tense"
+    """What is learned: a task of the embedded language, GLUE (sst2, qqp, ...), senteval/NAME,
+    conll2003, wikiann/LANGUAGE, squad, wikitext2 or text."""
+    backbone: str = "embedded"
+    """The encoder: 'embedded', a folder, or a name on the hub."""
+
+    def trial(self, epochs: int, batch_size: int) -> Trial:
+        """The Trial that these options describe; the study's numbers where none are given."""
+        return self.base(self.task, self.backbone, epochs, batch_size)
+
+
+@dataclass(frozen=True)
+class ManyTasks(StudyOptions):
+    """Options of a study over tasks and encoders."""
+
+    tasks: tuple[str, ...] = ("tense",)
+    """What is learned, one after the other: as --task of other studies."""
+    backbones: tuple[str, ...] = ("embedded",)
+    """The encoders: 'embedded', folders, or names on the hub."""
+
+    def trials(self, usual: Callable[[str], Trial]) -> list[Trial]:
+        """A Trial for each encoder and task; ``usual(backbone)`` has the epochs, the batch size
+        and the learning rate where none are given."""
+        found = []
+        for backbone in self.backbones:
+            known = usual(backbone)
+            for task in self.tasks:
+                made = self.base(task, backbone, known.epochs, known.batch_size)
+                rate = known.optimizer.learning_rate
+                found.append(made.replace(optimizer__learning_rate=rate))
+        return found
+
+
+O = TypeVar("O", bound=StudyOptions)  # noqa: E741
+
+
+def parse(options: type[O]) -> O:
+    """The command line's options; ``--help`` tells each with its default."""
+    return tyro.cli(options, description=options.__doc__, config=(tyro.conf.FlagCreatePairsOff,))
