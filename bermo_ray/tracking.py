@@ -34,7 +34,8 @@ MAX_PARAM = 500  # characters of a parameter's value; the whole Trial is an arti
 # Report keys that are curves in MLflow; the rest of a Tune result is status, or Tune's own.
 CURVES = (
     "epoch", "train_loss", "rows_per_second", "lambda", "metric", "loss", "trivial",
-    "remaining", "density", "nonzero", "parameters", "gamma",
+    "remaining", "density", "nonzero", "parameters", "gamma", "layers", "latency", "bytes",
+    "first_half", "second_half",
 )  # fmt: skip
 OTHER = "metric/"  # before the names of a task's further metrics and dev sets
 PREDICTIONS = "predictions.parquet"  # a trial's answers on its dev set, in checkpoint and artifacts
@@ -61,6 +62,7 @@ def client(uri: str) -> Any:
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if uri.startswith(("http://", "https://")):
         try:
             urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=10).close()
@@ -314,6 +316,7 @@ class Tracker(Callback):
             "bermo.study": self.study,
             "bermo.trial_id": trial.trial_id,
             "bermo.trial": spec.id,
+            "bermo.recipe": spec.recipe,
             "bermo.trial_json": spec.to_json(),
             "bermo.status": "running",
             "bermo.checkpoint_policy": CHECKPOINT_POLICY,
@@ -353,7 +356,9 @@ class Tracker(Callback):
     def _end(self, trial: Any, result: dict[str, Any]) -> None:
         run_id, store = self._runs[trial.trial_id], self._open()
         keys = ("status", "reason", "hardware")
-        self._tag(trial.trial_id, {f"bermo.{k}": result.get(k, "") for k in keys})
+        tags = {f"bermo.{k}": result.get(k, "") for k in keys}
+        tags["bermo.dropped"] = json.dumps(result["dropped"]) if result.get("dropped") else ""
+        self._tag(trial.trial_id, tags)
         if result.get("traceback"):
             store.log_text(run_id, result["traceback"], "traceback.txt")
         for name, figure in (self.draw(result) if self.draw else {}).items():

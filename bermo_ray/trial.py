@@ -265,6 +265,11 @@ class Trial(_Section):
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @property
+    def recipe(self) -> str:
+        """Identity but for the seed: what trials over several seeds share."""
+        return self.model_copy(update={"seed": 0}).id
+
     def warmup_steps(self, total_steps: int) -> int:
         """w of methods §2: given as steps, or as a share of all steps."""
         warmup = self.optimizer.warmup

@@ -82,7 +82,7 @@ def run(options: Options) -> pa.Table:
     study = Study("l0_frontier", options, plan)
     table = study.run()
     front = frontier(table)
-    metric = registry.get(options.task).metric
+    metric = registry.get(study.options.task).metric
     study.console.print(text.frontier_table(front, metric))
     figure = figures.frontier_figure(table, front, metric, study.folder / "frontier.png")
     study.publish({"trials": table, "frontier": front}, [figure])

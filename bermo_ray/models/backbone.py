@@ -54,6 +54,15 @@ def _generates(settings: Any) -> bool:
     )
 
 
+def depth(name: str) -> int:
+    """How many layers it has.
+
+    Raises:
+        UserError: as :func:`config`.
+    """
+    return int(config(name).num_hidden_layers)
+
+
 def tokenizer(name: str) -> Any:
     """The backbone's fast tokenizer; a folder without one raises UserError."""
     from transformers import AutoTokenizer

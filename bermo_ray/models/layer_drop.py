@@ -44,6 +44,14 @@ def most(strategy: str, total: int) -> int:
     return total - 1
 
 
+def known(strategy: str) -> None:
+    """Raises:
+    UserError: there is no strategy of that name.
+    """
+    if strategy not in STRATEGIES:
+        raise UserError(unknown("layer_drop.strategy", strategy, STRATEGIES))
+
+
 def check(settings: spec.LayerDrop, total: int) -> None:
     """What can be seen without weights and data.
 
@@ -51,8 +59,7 @@ def check(settings: spec.LayerDrop, total: int) -> None:
         UserError: an unknown strategy, a layer that does not exist, or more than can go.
     """
     name, count = settings.strategy, settings.count
-    if name not in STRATEGIES:
-        raise UserError(unknown("layer_drop.strategy", name, STRATEGIES))
+    known(name)
     if outside := [i for i in settings.layers or () if not 1 <= i <= total]:
         raise UserError(f"layer_drop.layers: got {outside[0]}, expected 1 <= layer <= {total}")
     if len(settings.layers or ()) == total:

@@ -54,6 +54,103 @@ def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Pa
     return file
 
 
+def strategies_figure(losses: pa.Table, file: Path) -> Path:
+    """Mean metric over tasks by the number of layers dropped, a line a strategy and a panel an
+    encoder (layer dropping, Figure 2), to a PNG. Only counts that every task has are drawn."""
+    import numpy as np
+
+    rows = losses.to_pylist()
+    backbones = list(dict.fromkeys(r["backbone"] for r in rows))
+    figure = Figure(figsize=(1 + 4.5 * len(backbones), 4), layout="constrained")
+    panels = figure.subplots(1, len(backbones), squeeze=False)[0]
+    for axes, backbone in zip(panels, backbones, strict=True):
+        own = [r for r in rows if r["backbone"] == backbone]
+        tasks = {r["task"] for r in own}
+        whole = float(np.mean([r["metric"] for r in own if r["count"] == 0]))
+        strategies = sorted({r["strategy"] for r in own if r["count"]})
+        for place, strategy in enumerate(strategies):
+            by_count: dict[int, list[float]] = {}
+            for r in own:
+                if r["strategy"] == strategy:
+                    by_count.setdefault(r["count"], []).append(r["metric"])
+            points = {k: np.mean(v) for k, v in sorted(by_count.items()) if len(v) == len(tasks)}
+            axes.plot(
+                [0, *points], [whole, *points.values()], label=strategy, lw=1.5, ms=5,
+                color=_COLOURS[place % len(_COLOURS)], marker=_MARKERS[place % len(_MARKERS)],
+                ls="-" if place < len(_COLOURS) else "--",
+            )  # fmt: skip
+        axes.axhline(whole, color="0.6", ls=":", lw=1)
+        axes.set_xticks(sorted({r["count"] for r in own}))
+        axes.set_xlabel("layers dropped")
+        axes.set_title(f"{Path(backbone).name}: {', '.join(sorted(tasks))}", loc="left", fontsize=9)
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("metric on dev, mean over tasks")
+    panels[-1].legend(frameon=False, fontsize=8)
+    figure.savefig(file, dpi=150)
+    return file
+
+
+def counts_figure(counts: pa.Table, file: Path) -> Path:
+    """Layers to spare as a heat map of task by threshold, to a PNG; in brackets the points lost on
+    the other half of the dev set (layer dropping, Table 4)."""
+    import numpy as np
+
+    rows = counts.to_pylist()
+    lines = list(dict.fromkeys((r["task"], r["backbone"]) for r in rows))
+    thresholds = sorted({r["threshold"] for r in rows})
+    share, said = np.full((len(lines), len(thresholds)), np.nan), {}
+    for r in rows:
+        place = (lines.index((r["task"], r["backbone"])), thresholds.index(r["threshold"]))
+        share[place] = 100 * r["count"] / (r["count"] + r["layers"])
+        said[place] = f"{r['count']} ({r['loss_second']:.2f})"
+    figure = Figure(figsize=(3.2 + 1.1 * len(thresholds), 1.5 + 0.4 * len(lines)), layout="constrained")  # fmt: skip # noqa: E501
+    axes = figure.subplots()
+    image = axes.imshow(share, cmap="viridis", vmin=0, vmax=100, aspect="auto")
+    for (row, column), text in said.items():
+        colour = "white" if share[row, column] < 50 else "black"
+        axes.text(column, row, text, ha="center", va="center", color=colour, size=9)
+    several = len({backbone for _, backbone in lines}) > 1
+    names = [f"{task}, {Path(b).name}" if several else task for task, b in lines]
+    axes.set_yticks(range(len(lines)), names, fontsize=9)
+    axes.set_xticks(range(len(thresholds)), [f"{t:g}" for t in thresholds], fontsize=9)
+    axes.set_xlabel("points that may be lost")
+    axes.set_title("layers to spare (lost on the other dev half)", loc="left", fontsize=10)
+    figure.colorbar(image, ax=axes, label="% of layers")
+    figure.savefig(file, dpi=150)
+    return file
+
+
+def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
+    """Mixes of dropping and pruning: the metric by size, a line for each number of layers dropped,
+    and beside it by latency, to a PNG."""
+    rows = [r for r in mixes.to_pylist() if r["size"] < 1]
+    whole = [r for r in mixes.to_pylist() if r["size"] == 1]
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for place, count in enumerate(sorted({r["count"] for r in rows})):
+        own = [r for r in rows if r["count"] == count]
+        look = {
+            "color": _COLOURS[place % len(_COLOURS)],
+            "marker": _MARKERS[place % len(_MARKERS)],
+            "ms": 5,
+        }
+        y = [r["metric"] for r in own]
+        left.plot([100 * r["remaining"] for r in own], y, lw=1.5, label=f"{count} dropped", **look)
+        right.plot([1000 * (r["latency"] or 0) for r in own], y, ls="", **look)
+    for row in whole:
+        for axes in (left, right):
+            axes.axhline(row["metric"], color="0.5", ls="--", lw=1)
+    left.set_xscale("log")
+    left.set_xlabel("remaining encoder parameters, %")
+    left.set_ylabel(f"{metric_name} on dev (dashes: the whole model)")
+    right.set_xlabel("latency of a forward, ms (dense kernels)")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+    left.legend(frameon=False, fontsize=8)
+    figure.savefig(file, dpi=150)
+    return file
+
+
 def mixing_figure(weights: list[float], gamma: float | None = None) -> Figure:
     """How much each state counts, embeddings (0) first: BERMo's softmax(α), DWAtt's attention."""
     figure = Figure(figsize=(5, 3), layout="constrained")

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from bermo_ray import tracking
 from bermo_ray.errors import UserError
+from bermo_ray.trial import Trial
 
 RUNS = "runs"  # the default folder of a study's records
 
@@ -17,12 +18,17 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("study", pa.string(), "tag bermo.study", "name of the study"),
     ("run_id", pa.string(), "", "MLflow's id of the trial's run"),
     ("trial_id", pa.string(), "tag bermo.trial", "identity of the Trial (hash of its content)"),
+    ("recipe", pa.string(), "tag bermo.recipe", "identity of the Trial but for its seed"),
     ("status", pa.string(), "tag bermo.status", "completed, diverged, failed, interrupted, …"),
     ("reason", pa.string(), "tag bermo.reason", "why it diverged or failed"),
     ("task", pa.string(), "param data.task", ""),
     ("backbone", pa.string(), "param backbone", ""),
     ("fusion", pa.string(), "param fusion.name", ""),
     ("method", pa.string(), "param pruning.method", "pruning method; 'dense' for none"),
+    ("strategy", pa.string(), "param layer_drop.strategy", "of layer dropping; null for none"),
+    ("count", pa.int64(), "", "layers dropped"),
+    ("dropped", pa.string(), "tag bermo.dropped", "which, counted from 1, as a JSON list"),
+    ("layers", pa.int64(), "metric layers", "layers left"),
     ("mode", pa.string(), "param mode", "finetune or features"),
     ("seed", pa.int64(), "param seed", ""),
     ("epochs", pa.int64(), "param epochs", ""),
@@ -32,6 +38,8 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("learning_rate", pa.float64(), "param optimizer.learning_rate", ""),
     ("mask_rate", pa.float64(), "param optimizer.mask_rate", ""),
     ("metric", pa.float64(), "metric metric", "the task's own metric on dev, at the end"),
+    ("first_half", pa.float64(), "metric first_half", "the metric on one half of dev"),
+    ("second_half", pa.float64(), "metric second_half", "and on the other"),
     ("others", pa.string(), "", "further metrics and dev sets of the task, as JSON"),
     ("loss", pa.float64(), "metric loss", "on dev"),
     ("train_loss", pa.float64(), "metric train_loss", "mean since the evaluation before"),
@@ -41,6 +49,8 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
     ("nonzero", pa.int64(), "metric nonzero", "non-zero parameters of the whole model"),
     ("parameters", pa.int64(), "metric parameters", "all parameters of the whole model"),
     ("rows_per_second", pa.float64(), "metric rows_per_second", "training speed"),
+    ("latency", pa.float64(), "metric latency", "seconds of a forward where it was trained"),
+    ("bytes", pa.int64(), "metric bytes", "of all weights, stored dense"),
     ("started", _T, "", ""),
     ("seconds", pa.float64(), "", "wall time from first start to end"),
     ("checkpoint", pa.string(), "tag bermo.checkpoint", "where the newest one lies"),
@@ -49,7 +59,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, str], ...] = (
 
 SCHEMA = pa.schema(
     [pa.field(n, t, metadata={"from": f, "meaning": m}) for n, t, f, m in _COLUMNS],
-    metadata={"bermo_ray.schema": "2"},
+    metadata={"bermo_ray.schema": "3"},
 )
 
 
@@ -87,7 +97,10 @@ def _row(run: Any) -> dict[str, Any]:
     prefix = tracking.OTHER
     others = {k: v for k, v in run.data.metrics.items() if k.startswith(prefix)}
     row["others"] = json.dumps({k.removeprefix(prefix): v for k, v in sorted(others.items())})
+    row["recipe"] = row["recipe"] or Trial.from_json(row["trial"]).recipe  # before version 3
     row["method"] = row["method"] or "dense"
+    row["dropped"] = row["dropped"] or "[]"
+    row["count"] = len(json.loads(row["dropped"]))
     row["started"] = run.info.start_time
     if run.info.end_time:
         row["seconds"] = (run.info.end_time - run.info.start_time) / 1000

@@ -1,5 +1,8 @@
 """Tables for people: Arrow rows in a terminal of 80 columns."""
 
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 from rich.table import Table
 
@@ -34,6 +37,121 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
     return table
 
 
+def losses_table(losses: pa.Table) -> Table:
+    """What dropping layers costs and saves, as a rich table (layer dropping, Tables 2 and 3)."""
+    table = Table(title="Layers dropped, against the whole model", title_justify="left", box=None)
+    for name in ("task", "encoder", "strategy"):
+        table.add_column(name)
+    names = ("drop", "metric", "loss", "parameters", "train", "infer")
+    for name in names:
+        table.add_column(name, justify="right")
+    before = None
+    for row in losses.to_pylist():
+        group = (row["task"], _short(row["backbone"]))
+        if before is not None and group != before:
+            table.add_section()
+        table.add_row(
+            *(group if group != before else ("", "")),
+            "whole" if row["strategy"] == "none" else row["strategy"],
+            str(row["count"]),
+            f"{row['metric']:.4f}",
+            f"{row['loss']:+.2f}" if row["count"] else "",
+            f"{row['parameters'] / 1e6:.2f} M",
+            _number(row["train_speedup"], ".2f", "×"),
+            _number(row["infer_speedup"], ".2f", "×"),
+        )
+        before = group
+    return table
+
+
+def counts_table(counts: pa.Table) -> Table:
+    """Layers that tasks can spare, as a rich table (layer dropping, Table 4): the count, and in
+    brackets the points lost on the other half of the dev set; a star where McNemar's p < 0.05."""
+    table = Table(
+        title="Layers to spare (lost on the other dev half)", title_justify="left", box=None
+    )
+    thresholds = sorted(set(counts["threshold"].to_pylist()))
+    table.add_column("task")
+    table.add_column("encoder")
+    for threshold in thresholds:
+        table.add_column(f"within {threshold:g}", justify="right")
+    table.add_column("trainings", justify="right")
+    lines: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    for row in counts.to_pylist():
+        lines.setdefault((row["task"], row["backbone"]), {})[row["threshold"]] = row
+    for (task, backbone), cells in lines.items():
+        any_row = next(iter(cells.values()))
+        shown = [
+            f"{r['count']} ({r['loss_second']:.2f}){'*' if r['significant'] else ''}"
+            for r in (cells[t] for t in thresholds)
+        ]
+        spent = f"{any_row['trainings']} of {any_row['grid']}"
+        table.add_row(task, _short(backbone), *shown, spent)
+    return table
+
+
+def remarks(counts: pa.Table, trials: pa.Table) -> list[str]:
+    """What a reader of the counts should know, a line each."""
+    rows, found = counts.to_pylist(), []
+    if any(r["significant"] for r in rows):
+        found.append("*: differs from the whole model on the other half, McNemar p < 0.05")
+    for task, backbone in sorted({(r["task"], r["backbone"]) for r in rows if not r["monotone"]}):
+        where = f"{task} on {_short(backbone)}"
+        found.append(f"{where}: the loss does not rise with every layer; more seeds would tell")
+    tried = {(r["task"], r["backbone"]) for r in trials.to_pylist()}
+    for task, backbone in sorted(tried - {(r["task"], r["backbone"]) for r in rows}):
+        where = f"{task} on {_short(backbone)}"
+        found.append(f"{where}: the whole model did not complete, so there is no count")
+    return found
+
+
+def mixes_table(mixes: pa.Table, metric_name: str) -> Table:
+    """Dropping and pruning at equal sizes, as a rich table; a star on the best of a size."""
+    table = Table(title="Mixes of the same size", title_justify="left", box=None)
+    for name in ("size", "dropped", "pruned to", "remaining", metric_name, "latency", "p", ""):
+        table.add_column(name, justify="right")
+    before = None
+    for row in mixes.to_pylist():
+        if before is not None and row["size"] != before:
+            table.add_section()
+        spread = f" ± {row['metric_sd']:.3f}" if row["metric_sd"] is not None else ""
+        table.add_row(
+            f"{row['size']:.1%}" if row["size"] != before else "",
+            str(row["count"]),
+            _number(row["target"], ".1%"),
+            f"{row['remaining']:.1%}",
+            f"{row['metric']:.4f}{spread}",
+            _number(row["latency"] and 1000 * row["latency"], ".1f", " ms"),
+            _number(row["p_value"], ".2f"),
+            ("*" if row["best"] else "") + ("f" if row["on_frontier"] else ""),
+        )
+        before = row["size"]
+    return table
+
+
+def scores_table(scores: pa.Table) -> Table:
+    """What scored strategies go by, a line a layer, as a rich table."""
+    table = Table(title="Layers by their scores", title_justify="left", box=None)
+    for name in ("task", "encoder", "layer", "variance", "aggregate", "contribution"):
+        table.add_column(name, justify="left" if name in ("task", "encoder") else "right")
+    before = None
+    for row in scores.to_pylist():
+        group = (row["task"], _short(row["backbone"]))
+        table.add_row(
+            *(group if group != before else ("", "")),
+            str(row["layer"]),
+            f"{row['variance']:.3e}",
+            f"{row['aggregate']:.1f}",
+            f"{row['contribution']:.4f}",
+        )
+        before = group
+    return table
+
+
+def _short(backbone: str) -> str:
+    return Path(backbone).name
+
+
 def trials_table(rows: pa.Table) -> Table:
     """Any trials of a study, a line each, as a rich table."""
     table = Table(box=None)
@@ -56,5 +174,5 @@ def trials_table(rows: pa.Table) -> Table:
     return table
 
 
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else format(value, form) + unit

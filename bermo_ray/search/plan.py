@@ -4,6 +4,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bermo_ray.errors import UserError
@@ -96,6 +97,7 @@ def row_of(trial: Trial) -> Row:
     drop = trial.layer_drop
     return {
         "task": trial.data.task,
+        "encoder": Path(trial.backbone).name,
         "fusion": trial.fusion.name,
         "layers": dropping(trial) if drop else "all",
         "pruning": trial.pruning.method if trial.pruning else "dense",

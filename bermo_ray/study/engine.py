@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ from bermo_ray.search import cluster, tuner
 from bermo_ray.search.plan import Plan
 from bermo_ray.search.progress import Progress, clock
 from bermo_ray.search.searcher import PlanSearcher
-from bermo_ray.study.options import StudyOptions
+from bermo_ray.study.options import O, StudyOptions
 from bermo_ray.tasks import embedded, registry
 from bermo_ray.training.check import check
 from bermo_ray.training.trainer import Resources
@@ -60,13 +60,13 @@ def command(main: Callable[[], object]) -> Callable[[], None]:
     return wrapped
 
 
-class Study:
+class Study(Generic[O]):
     """A named search over a space, with its records.
 
     Everything is checked when it is made; :meth:`run` runs it or takes it up again.
     """
 
-    def __init__(self, kind: str, options: StudyOptions, plan: Callable[[Any], Plan]) -> None:
+    def __init__(self, kind: str, options: O, plan: Callable[[O], Plan]) -> None:
         self.kind = kind
         self.console = Console(highlight=False)
         runs = options.runs.expanduser()
@@ -92,7 +92,7 @@ class Study:
         )
         self.plan = self._checked(plan)
 
-    def _checked(self, plan: Callable[[Any], Plan]) -> Plan:
+    def _checked(self, plan: Callable[[O], Plan]) -> Plan:
         """Every problem that can be seen without Ray, all at once."""
         options, problems = self.options, []
         for field in ("workers", "cpus_per_worker", "trials", "concurrent"):
@@ -126,7 +126,7 @@ class Study:
             raise UserError(*problems)
         return made
 
-    def _as_before(self, options: StudyOptions, runs: Path) -> StudyOptions:
+    def _as_before(self, options: O, runs: Path) -> O:
         """The options that the study was started with; those given now must agree."""
         name = options.name
         if name is None:
@@ -162,8 +162,8 @@ class Study:
         """Prints what is known of the trials, running none."""
         rows = self.plan.preview()
         most = "" if len(rows) == self.plan.most else "at most "
-        title = f"{self.name}: {most}{self.plan.most} trials"
-        table = Table(title=title, title_justify="left", box=None)
+        self.console.print(f"{self.name}: {most}{self.plan.most} trials")
+        table = Table(box=None)
         names = list(dict.fromkeys(name for row in rows for name in row))
         same = {n for n in names if len({row.get(n, "") for row in rows}) == 1 and len(rows) > 1}
         for name in ["", *(n for n in names if n not in same)]:

@@ -136,15 +136,20 @@ class Task:
             return np.random.default_rng(seed).permutation(count)[:size] if size < count else every
         rows = np.arange(count)
         if data.dev_half is not None:
-            order = np.random.default_rng(HALVES_SEED).permutation(count)
-            middle = (count + 1) // 2
-            rows = np.sort(order[:middle] if data.dev_half == "first" else order[middle:])
+            rows = halves(count)[data.dev_half == "second"]
         return rows[: _size(data.dev_rows, len(rows))]
 
     def table(self, data: Data, split: Split, seed: int) -> pa.Table:
         """The rows that a trial takes, checked."""
         rows = self.rows(data, self.part(split))
         return rows.take(self.chosen(data, split, seed, rows.num_rows))
+
+
+def halves(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two halves of so many rows, the same for every seed, each rising (methods §3)."""
+    order = np.random.default_rng(HALVES_SEED).permutation(count)
+    middle = (count + 1) // 2
+    return np.sort(order[:middle]), np.sort(order[middle:])
 
 
 def _size(wanted: int | float | None, count: int) -> int:

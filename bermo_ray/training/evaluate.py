@@ -13,6 +13,7 @@ from torch import nn
 from bermo_ray.models import heads
 from bermo_ray.tasks.encoded import IGNORED, Answers, Encoded, Ragged
 from bermo_ray.tasks.metrics import measured, trivial
+from bermo_ray.tasks.task import Task, halves
 
 LONGEST_ANSWER = 30  # pieces; a longer span is no answer
 N_BEST = 20  # starts, ends, and spans of a window that are looked at
@@ -31,6 +32,16 @@ class Evaluation:
     rows: list[int]
     predicted: list[Any]
     target: list[Any]
+
+    def halves(self, task: Task) -> dict[str, float]:
+        """The metric on either half of the rows; of one row there are none."""
+        found = {}
+        for name, places in zip(("first_half", "second_half"), halves(len(self.rows)), strict=True):
+            if len(places) and len(self.rows) > 1:
+                predicted, target = ([s[i] for i in places] for s in (self.predicted, self.target))
+                own = measured((task.metric,), predicted, target, task.labels, self.loss)
+                found[name] = own[task.metric]
+        return found
 
     def table(self) -> pa.Table:
         """Row number, what is right, and what was answered: one row for each of the split's.

@@ -307,6 +307,7 @@ def _measure(run: Run, step: int, final: bool) -> tuple[Evaluation, Report]:
     more: Report = {"matrices": [list(kept) for kept in matrices]} if matrices else {}
     more |= {"others": others} if others else {}
     more |= {"dropped": run.built.dropped} if run.built.dropped else {}
+    more |= found.halves(run.task) if final and run.trial.data.dev_half is None else {}
     report = (
         learned
         | speed
