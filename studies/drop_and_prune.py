@@ -23,10 +23,10 @@ from bermo_ray.results.mixes import mixes
 from bermo_ray.search.plan import Grid
 from bermo_ray.study import OneTask, Study, by_backbone, command, parse
 from bermo_ray.tasks import registry
-from bermo_ray.trial import LayerDrop, Pruning, Trial
+from bermo_ray.trial import Trial
 
 # epochs, batch size, learning rate, mask rate: the shipped encoder has minutes, so large rates.
-EMBEDDED, PRETRAINED = (6, 16, 1e-3, 0.15), (6, 32, 3e-5, 1e-2)
+EMBEDDED, PRETRAINED = (5, 16, 1e-3, 0.15), (6, 32, 3e-5, 1e-2)
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,18 @@ def mix(base: Trial, options: Options, size: float, count: int, depth: int) -> T
     if density > 1 + 1e-6:
         return None
     tau = 0.1 if options.method == "soft_movement" else 1.0
-    pruning = Pruning(
-        method=options.method, target=density, initial_threshold=tau, final_threshold=tau,
-        final_warmup=2,
-    ) if density < 0.995 else None  # fmt: skip
-    drop = LayerDrop(strategy=options.strategy, count=count) if count else None
-    return base.replace(layer_drop=drop, pruning=pruning)
+    pruning = {
+        "method": options.method,
+        "target": density,
+        "initial_threshold": tau,
+        "final_threshold": tau,
+        "final_warmup": 2,
+        "freeze_embeddings": False,  # as in the mixes that only drop
+    }
+    drop = {"strategy": options.strategy, "count": count}
+    return base.replace(
+        layer_drop=drop if count else None, pruning=pruning if density < 0.995 else None
+    )
 
 
 def plan(options: Options) -> Grid:

@@ -27,12 +27,12 @@ def load_study(name: str) -> Any:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    def call(*options: str) -> tuple[int, str, str]:
+    def call(*options: str, name: str = "l0_frontier") -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.delenv("BERMO_DATA", raising=False)
-        monkeypatch.setattr(sys, "argv", ["studies/l0_frontier.py", *options])
-        study = load_study("l0_frontier")
+        monkeypatch.setattr(sys, "argv", [f"studies/{name}.py", *options])
+        study = load_study(name)
         with pytest.raises(SystemExit) as caught:
             command(lambda: study.run(parse(study.Options)))()
         shown = capsys.readouterr()
@@ -103,6 +103,39 @@ def test_dry_run_prints_the_trials_and_starts_nothing(run: Any, tmp_path: Path) 
     assert out.count("dense") == 2
     assert all(len(line) <= 80 for line in out.splitlines())
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", sorted(f.stem for f in (ROOT / "studies").glob("*.py")))
+def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
+    code, out, err = run("--dry-run", name=name)
+    assert (code, err) == (0, "")
+    assert " trials" in out
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+    code, out, _ = run("--help", name=name)
+    assert code == 0
+    assert "(default:" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("layer_drop", ["--counts", "6"], "layer_drop.count: got 6, expected < 6 layers"),
+        ("layer_drop", ["--counts", "4"], "alternate_even has only 3 of 6 layers to drop"),
+        ("layer_drop", ["--strategies", "tpo"], "unknown layer_drop.strategy 'tpo': did you mean"),
+        ("layer_drop", ["--every", "2"], "one every 2 epochs, take 4 epochs"),
+        ("layer_drop", ["--tasks", "tenze"], "unknown task 'tenze': did you mean tense?"),
+        ("optimal_layers", ["--strategy", "tpo"], "unknown layer_drop.strategy 'tpo'"),
+        ("optimal_layers", ["--thresholds", "-1"], "--thresholds: got [-1.0], expected points"),
+        ("drop_and_prune", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
+        ("drop_and_prune", ["--counts", "6"], "--counts: got 6, expected 0 <= count < 6 layers"),
+        ("drop_and_prune", ["--method", "movement"], "target is for l0 and soft_movement"),
+    ],
+)
+def test_mistakes_in_other_studies(run: Any, name: str, options: list[str], line: str) -> None:
+    code, out, err = run(*options, "--train-rows", "64", name=name)
+    assert (code, out) == (2, "")
+    assert line in err
+    assert all(text.startswith("error: ") for text in err.strip().splitlines())
 
 
 @pytest.mark.slow

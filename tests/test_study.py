@@ -25,9 +25,11 @@ SCRIPT = ROOT / "studies" / "l0_frontier.py"
 ENVIRONMENT = os.environ | {"RAY_ADDRESS": "local", "COLUMNS": "80", "HF_HUB_OFFLINE": "1"}
 
 
-def start(runs: Path, *options: str, session: bool = False) -> subprocess.Popen[str]:
+def start(
+    runs: Path, *options: str, session: bool = False, script: Path = SCRIPT
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--runs", str(runs), *options],
+        [sys.executable, str(script), "--runs", str(runs), *options],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

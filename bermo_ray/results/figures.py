@@ -14,8 +14,6 @@ _MARKERS = "osD^vP"
 
 def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Path) -> Path:
     """Draws each fusion's trials (faint), frontier (line) and dense baseline (dashes) to a PNG."""
-    from matplotlib.ticker import FuncFormatter
-
     done = table.filter(pc.equal(table["status"], "completed"))
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -39,10 +37,7 @@ def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Pa
     if done.num_rows == 0:  # a log axis without a point can't be drawn
         axes.set_xlim(1, 100)
         axes.text(10, 0.5, "no trial completed", ha="center")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}" if f"{v:g}"[0] in "25" else ""))  # fmt: skip # noqa: E501
-    axes.set_xlabel("remaining encoder parameters, %")
+    _sizes(axes)
     axes.set_ylabel(f"{metric_name} on dev")
     tasks = sorted(set(table["task"].to_pylist()))
     backbones = sorted({Path(b).name for b in table["backbone"].to_pylist()})
@@ -52,6 +47,16 @@ def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Pa
         axes.legend(frameon=False)
     figure.savefig(file, dpi=150)
     return file
+
+
+def _sizes(axes: Any) -> None:
+    """A log axis of per cents, as plain numbers."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}" if f"{v:g}"[0] in "25" else ""))  # fmt: skip # noqa: E501
+    axes.set_xlabel("remaining encoder parameters, %")
 
 
 def strategies_figure(losses: pa.Table, file: Path) -> Path:
@@ -140,8 +145,7 @@ def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
     for row in whole:
         for axes in (left, right):
             axes.axhline(row["metric"], color="0.5", ls="--", lw=1)
-    left.set_xscale("log")
-    left.set_xlabel("remaining encoder parameters, %")
+    _sizes(left)
     left.set_ylabel(f"{metric_name} on dev (dashes: the whole model)")
     right.set_xlabel("latency of a forward, ms (dense kernels)")
     for axes in (left, right):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bermo_ray.models.layer_drop import most
 from bermo_ray.results.significance import mcnemar, right
+from bermo_ray.search.bracket import within
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.task import halves
 
@@ -29,7 +30,7 @@ _LOSSES: tuple[tuple[str, pa.DataType, str], ...] = (
     ("loss", pa.float64(), "points below the whole model, mean over seeds"),
     ("parameters", pa.int64(), "of the whole model"),
     ("saved", pa.float64(), "share of the whole model's parameters that is gone"),
-    ("train_speedup", pa.float64(), "rows a second against the whole model's"),
+    ("train_speedup", pa.float64(), "rows a second against the whole model's; see by_depth"),
     ("infer_speedup", pa.float64(), "a forward's seconds against the whole model's; see by_depth"),
 )
 _COUNTS: tuple[tuple[str, pa.DataType, str], ...] = (
@@ -75,13 +76,15 @@ def _groups(table: pa.Table) -> dict[tuple[str, str], dict[tuple[str, int], list
     return found
 
 
-def by_depth(rows: Iterable[Row]) -> dict[tuple[str, int], float]:
-    """(encoder, layers left) -> median latency. Masks change nothing about a dense forward, so
-    trials of one depth are as many measurements of it, and a busy moment hits few of them."""
-    found: dict[tuple[str, int], list[float]] = {}
+def by_depth(rows: Iterable[Row], measured: str, *keys: str) -> dict[tuple[Any, ...], float]:
+    """(``keys``, layers left) -> median of what was measured. Which layers went, and masks, change
+    nothing about a dense step, so trials of one depth are as many measurements of it, and a busy
+    moment hits few of them."""
+    found: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
-        if row["latency"] is not None and row["layers"] is not None:
-            found.setdefault((row["backbone"], row["layers"]), []).append(row["latency"])
+        if row[measured] is not None and row["layers"] is not None:
+            key = (*(row[key] for key in keys), row["layers"])
+            found.setdefault(key, []).append(row[measured])
     return {key: statistics.median(values) for key, values in found.items()}
 
 
@@ -96,7 +99,9 @@ def layer_losses(table: pa.Table) -> pa.Table:
     A task and encoder whose whole model has no result has no row.
     """
     rows: list[Row] = []
-    latencies = by_depth(table.to_pylist())
+    every = table.to_pylist()
+    latencies = by_depth(every, "latency", "backbone")
+    speeds = by_depth(every, "rows_per_second", "task", "backbone")
     for (task, backbone), group in _groups(table).items():
         if ("none", 0) not in group:
             continue
@@ -104,11 +109,10 @@ def layer_losses(table: pa.Table) -> pa.Table:
         level, size = _mean(whole, "metric"), whole[0]["parameters"]
         assert level is not None
         for (strategy, count), own in group.items():
-            metric, speed = (_mean(own, key) for key in ("metric", "rows_per_second"))
-            speed_whole = _mean(whole, "rows_per_second")
-            latency, latency_whole = (
-                latencies.get((backbone, r[0]["layers"])) for r in (own, whole)
-            )
+            metric = _mean(own, "metric")
+            depths = (own[0]["layers"], whole[0]["layers"])
+            speed, speed_whole = (speeds.get((task, backbone, n)) for n in depths)
+            latency, latency_whole = (latencies.get((backbone, n)) for n in depths)
             assert metric is not None
             rows.append({
                 "task": task, "backbone": backbone, "strategy": strategy, "count": count,
@@ -149,7 +153,7 @@ def layer_counts(
             trainings = sum(len(r) for r in own.values())
             ordered = list(losses.values())
             for threshold in thresholds:
-                count = max(k for k, loss in losses.items() if loss <= threshold)
+                count = max(k for k, loss in losses.items() if within(loss, threshold))
                 best = own[count]
                 kept = _mean(best, "second_half")
                 assert kept is not None

@@ -37,7 +37,7 @@ def mixes(table: pa.Table, sizes: list[float], predictions: Predictions | None =
     A mix belongs to the size nearest to what it was asked for: the share of layers left times the
     density asked for in them. The whole model is the size 1.
     """
-    latencies = by_depth(table.to_pylist())
+    latencies = by_depth(table.to_pylist(), "latency", "backbone")
     merged = over_seeds(table)
     place = merged.schema.get_field_index("latency")
     known = [

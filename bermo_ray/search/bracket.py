@@ -12,6 +12,11 @@ from bermo_ray.trial import LayerDrop, Trial
 HALF = "first_half"  # of the dev set: counts are found on it, and verified on the other
 
 
+def within(loss: float, threshold: float) -> bool:
+    """Whether points lost are within a threshold; 0.976 − 0.966 is one point, not a bit more."""
+    return round(loss, 9) <= threshold
+
+
 @dataclass
 class Line:
     """One task on one encoder: what is known of the loss by the number of layers dropped."""
@@ -79,7 +84,7 @@ class Brackets(Plan):
     def bracket(self, line: Line, threshold: float) -> tuple[int, int]:
         """The largest count known to be within the threshold, and the next above it that is not."""
         losses = self.losses(line)
-        low = max((k for k, loss in losses.items() if loss <= threshold), default=0)
+        low = max((k for k, loss in losses.items() if within(loss, threshold)), default=0)
         over = (k for k, loss in losses.items() if k > low)
         return low, min(over, default=line.deepest + 1)
 
