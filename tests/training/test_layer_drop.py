@@ -202,3 +202,20 @@ def test_settings_that_contradict_are_one_line(values: dict[str, Any], line: str
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         Trial.from_dict(values)
     assert line in str(caught.value)
+
+
+def test_a_shortened_student_learns_from_a_shortened_teacher(deeper: str, tmp_path: Path) -> None:
+    drop = LayerDrop(strategy="symmetric", count=1)
+    teacher = small(deeper, layer_drop=drop, data__train_rows=400, epochs=8)
+    run_locally(teacher, tmp_path / "teacher")
+    student = small(
+        deeper,
+        layer_drop=LayerDrop(strategy="variance", count=2),
+        pruning=Pruning(final_lambda=1.0),
+        distillation={"teacher": str(tmp_path / "teacher")},
+        fusion__name="bermo",
+    )
+    check([student])
+    taught, alone = (run_locally(t)[-1] for t in (student, student.replace(distillation=None)))
+    assert taught["layers"] == 2
+    assert taught["train_loss"] != alone["train_loss"]
