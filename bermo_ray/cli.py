@@ -56,8 +56,9 @@ def table(
     tracking_uri: str | None = None,
     out: Path | None = None,
     frontier: bool = False,
+    sql: str | None = None,
 ) -> None:
-    """Print a study's trials, or write them as a file.
+    """Print a study's trials, or what SQL makes of them, or write either as a file.
 
     Args:
         study: Name of the study.
@@ -65,18 +66,23 @@ def table(
         tracking_uri: An MLflow server or store, if not the one in --runs.
         out: File to write: .parquet, or .csv.
         frontier: Only the trials on the frontier.
+        sql: A query of DuckDB's over the table `trials`: "SELECT fusion, min(remaining) FROM trials
+            WHERE metric >= 0.9 GROUP BY fusion".
     """
     import pyarrow.csv
     import pyarrow.parquet
     from rich.console import Console
 
     from bermo_ray import results
-    from bermo_ray.results.text import trials_table
+    from bermo_ray.results.text import any_table, trials_table
 
     rows = results.load(study, _uri(runs, tracking_uri))
     rows = results.frontier(rows) if frontier else rows
+    if sql is not None:
+        rows = results.query(sql, trials=rows)
     if out is None:
-        Console(highlight=False).print(trials_table(rows))
+        shown = trials_table(rows) if sql is None else any_table(rows)
+        Console(highlight=False).print(shown)
         return
     writers = {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
     if out.suffix not in writers:

@@ -99,11 +99,8 @@ def find_trial(uri: str, run: str) -> Any:
     Raises:
         UserError: none, or several.
     """
-    store = client(uri)
-    experiments = [e.experiment_id for e in store.search_experiments()]
-    every = store.search_runs(experiments, "tags.`bermo.kind` = 'trial'", max_results=50_000)
     found = [
-        r for r in every
+        r for r in all_trials(client(uri))
         if r.info.run_id.startswith(run) or r.data.tags["bermo.trial"].startswith(run)
     ]  # fmt: skip
     if not found:
@@ -406,12 +403,21 @@ def forget_unfinished(uri: str, parent: str) -> None:
 def trial_runs(store: Any, parent: str) -> list[Any]:
     """All child runs of a study, oldest first."""
     experiment = store.get_run(parent).info.experiment_id
-    query = f"tags.`mlflow.parentRunId` = '{parent}'"
+    return _pages(store, [experiment], f"tags.`mlflow.parentRunId` = '{parent}'")
+
+
+def all_trials(store: Any) -> list[Any]:
+    """The runs of all trials of all studies, oldest first."""
+    experiments = [e.experiment_id for e in store.search_experiments()]
+    return _pages(store, experiments, "tags.`bermo.kind` = 'trial'")
+
+
+def _pages(store: Any, experiments: list[str], query: str) -> list[Any]:
     runs: list[Any] = []
     token = None
     while True:
         page = store.search_runs(
-            [experiment], query, max_results=1000, order_by=["start_time ASC"], page_token=token
+            experiments, query, max_results=1000, order_by=["start_time ASC"], page_token=token
         )
         runs += page
         token = page.token

@@ -110,7 +110,9 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
         assert sum(right) / 41 == pytest.approx(row["metric"])
     same_as_alone(next(r for r in rows if r["method"] == "l0"))
     assert pq.read_table(tmp_path / "s" / "trials.parquet").equals(table)
-    assert pq.read_table(tmp_path / "s" / "frontier.parquet").equals(results.frontier(table))
+    assert pq.read_table(tmp_path / "s" / "frontier.parquet").equals(
+        results.frontier(results.over_seeds(table))
+    )
     assert (tmp_path / "s" / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
     # MLflow: one parent with the study's files, a child a trial with all that it takes to redo it.

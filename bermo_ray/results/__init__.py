@@ -1,6 +1,6 @@
 """What came out: ``load(study)`` gives the table, ``frontier(table)`` its efficient trials,
 ``predictions(trial)`` what one of them answered on the dev set, ``layer_counts(table, thresholds)``
-how many layers each task can spare."""
+how many layers each task can spare, ``query(sql, trials=table)`` runs SQL over them."""
 
 from bermo_ray.results.frontier import (
     efficiency,
@@ -12,7 +12,7 @@ from bermo_ray.results.frontier import (
 )
 from bermo_ray.results.layer_counts import layer_counts, layer_losses
 from bermo_ray.results.significance import mcnemar
-from bermo_ray.results.table import SCHEMA, load, predictions
+from bermo_ray.results.table import SCHEMA, load, load_all, predictions, query
 
 __all__ = [
     "SCHEMA",
@@ -22,9 +22,11 @@ __all__ = [
     "layer_counts",
     "layer_losses",
     "load",
+    "load_all",
     "mcnemar",
     "non_dominated",
     "over_seeds",
     "predictions",
+    "query",
     "remaining_at",
 ]

@@ -1,6 +1,7 @@
 """MLflow -> Arrow: one tidy table, one row a trial."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 
 from bermo_ray import tracking
 from bermo_ray.errors import UserError
+from bermo_ray.results import store
 from bermo_ray.trial import Trial
 
 RUNS = "runs"  # the default folder of a study's records
@@ -63,21 +65,53 @@ SCHEMA = pa.schema(
 )
 
 
+# What a row is made of, for the store to read no more than that.
+_KEYS = {
+    place: [
+        source.partition(" ")[2] for _, _, source, _ in _COLUMNS if source.startswith(f"{place} ")
+    ]
+    for place in ("tag", "param", "metric")
+}
+_KEYS["metric"].append(tracking.OTHER)
+
+
 def load(study: str, uri: str | None = None) -> pa.Table:
-    """All trials of a study, in order of their start, with :data:`SCHEMA`.
+    """All trials of a study, in order of their start, with :data:`SCHEMA`; of studies that an
+    earlier version wrote too, with nulls for what it did not keep.
 
     ``uri`` is an MLflow store; without one, MLFLOW_TRACKING_URI's or the one in ``./runs``.
 
     Raises:
         UserError: no such study in that store.
     """
-    uri = tracking.store_uri(Path(RUNS), uri)
-    parent = tracking.find_study(uri, study)
-    if parent is None:
-        raise UserError(f"no study {study!r} in {uri}")
-    store = tracking.client(uri)
-    rows = [_row(run) for run in tracking.trial_runs(store, parent.info.run_id)]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    found = store.of_study(tracking.store_uri(Path(RUNS), uri), study, _KEYS)
+    return _table(found)
+
+
+def load_all(uri: str | None = None) -> pa.Table:
+    """The trials of all studies of a store, as :func:`load` gives one's; empty without a store."""
+    return _table(store.every(tracking.store_uri(Path(RUNS), uri), _KEYS))
+
+
+def query(sql: str, **tables: pa.Table) -> pa.Table:
+    """Runs SQL (DuckDB's) over Arrow tables, each under its name: ``query("SELECT max(metric) FROM
+    trials WHERE remaining < 0.2", trials=load("NAME"))``. Nothing but these tables can be read.
+
+    Raises:
+        UserError: what DuckDB says of the statement, in one line.
+    """
+    import duckdb
+
+    with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as database:
+        for name, table in tables.items():
+            database.register(name, table)
+        try:
+            answer = database.sql(sql)
+            if answer is None:
+                raise UserError("sql: the statement gives no rows; expected a SELECT")
+            return answer.to_arrow_table()
+        except duckdb.Error as error:
+            raise UserError(f"sql: {' '.join(str(error).split())}") from error
 
 
 def predictions(run: str, uri: str | None = None) -> pa.Table:
@@ -85,31 +119,42 @@ def predictions(run: str, uri: str | None = None) -> pa.Table:
     return tracking.predictions(tracking.store_uri(Path(RUNS), uri), run)
 
 
-def _row(run: Any) -> dict[str, Any]:
-    data = {"tag": run.data.tags, "param": run.data.params, "metric": run.data.metrics}
+def _table(records: list[store.Record]) -> pa.Table:
+    rows = [_row(record) for record in records]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _row(run: store.Record) -> dict[str, Any]:
+    data: dict[str, Mapping[str, Any]]
+    data = {"tag": run.tags, "param": run.params, "metric": run.metrics}
     row: dict[str, Any] = {}
-    for name, kind, source, _ in _COLUMNS:
-        if source:
-            place, _, key = source.partition(" ")
-            value = data[place].get(key)
-            row[name] = _cast(value, kind)
-    row["run_id"] = run.info.run_id
+    for name, cast, place, key in _SOURCES:
+        value = data[place].get(key)
+        row[name] = value if value is None or cast is None else cast(value)
+    row["run_id"] = run.run_id
     prefix = tracking.OTHER
-    others = {k: v for k, v in run.data.metrics.items() if k.startswith(prefix)}
+    others = {k: v for k, v in run.metrics.items() if k.startswith(prefix)}
     row["others"] = json.dumps({k.removeprefix(prefix): v for k, v in sorted(others.items())})
-    row["recipe"] = row["recipe"] or Trial.from_json(row["trial"]).recipe  # before version 3
+    if row["recipe"] is None and row["trial"] is not None:  # before version 3
+        row["recipe"] = Trial.from_json(row["trial"]).recipe
     row["method"] = row["method"] or "dense"
     row["dropped"] = row["dropped"] or "[]"
     row["count"] = len(json.loads(row["dropped"]))
-    row["started"] = run.info.start_time
-    if run.info.end_time:
-        row["seconds"] = (run.info.end_time - run.info.start_time) / 1000
+    row["started"] = run.start
+    if run.end:
+        row["seconds"] = (run.end - run.start) / 1000
     return row
 
 
-def _cast(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
+def _cast(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if pa.types.is_integer(kind):
-        return int(float(value))
-    return float(value) if pa.types.is_floating(kind) else value
+        return lambda value: int(float(value))
+    return float if pa.types.is_floating(kind) else None
+
+
+# (column, how its text becomes a value, tag or param or metric, its key)
+_SOURCES: list[tuple[str, Callable[[Any], Any] | None, str, str]] = [
+    (name, _cast(kind), source.partition(" ")[0], source.partition(" ")[2])
+    for name, kind, source, _ in _COLUMNS
+    if source
+]

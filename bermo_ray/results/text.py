@@ -152,6 +152,47 @@ def _short(backbone: str) -> str:
     return Path(backbone).name
 
 
+def any_table(rows: pa.Table) -> Table:
+    """Whatever a query gave, a column each, as a rich table."""
+    table = Table(box=None)
+    for field in rows.schema:
+        number = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
+        table.add_column(field.name, justify="right" if number else "left")
+    for row in rows.to_pylist():
+        cells = (f"{v:.6g}" if isinstance(v, float) else v for v in row.values())
+        table.add_row(*("" if cell is None else str(cell) for cell in cells))
+    return table
+
+
+def answers(found: pa.Table, metric_name: str) -> list[str]:
+    """What a search for a target says, a few lines for each fusion."""
+    lines = []
+    for row in found.to_pylist():
+        head = f"{row['fusion']}: {metric_name} >= {row['target']:.4f} (dense {row['dense']:.4f})"
+        if row.get("recipe") is None:
+            lines.append(f"{head}: no pruned trial completed")
+            continue
+        seeds = "1 seed" if row["seeds"] == 1 else f"{row['seeds']} seeds"
+        if row["met"]:
+            lines.append(f"{head}: met with {row['remaining']:.1%} of the weights")
+        else:
+            gap = row["target"] - row["metric"]
+            close = f"the closest is {gap:.4f} short" if gap > 0 else "met by some seeds only"
+            lines.append(f"{head}: not met; {close}, with {row['remaining']:.1%} of the weights")
+        sure = (
+            "one seed says nothing of others"
+            if row["seeds"] == 1
+            else f"{row['sure']:.0%} sure that its mean is there"
+        )
+        lines += [
+            f"  {metric_name} {row['metric']:.4f} over {seeds}, {row['seeds_met']} of them there; "
+            f"{sure}",
+            f"  λ {row['final_lambda']:.4g}, learning rate {row['learning_rate']:.2e}, "
+            f"mask rate {row['mask_rate']:.2e}, trial {row['trial_id'][:6]}",
+        ]
+    return lines
+
+
 def trials_table(rows: pa.Table) -> Table:
     """Any trials of a study, a line each, as a rich table."""
     table = Table(box=None)

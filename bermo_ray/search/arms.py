@@ -57,7 +57,7 @@ class FrontierSearch(Plan):
         study = self._studies[arm]
         if known := self.walked(number):
             study.enqueue_trial(known)
-        asked = study.ask({key: r.distribution for key, r in self.space.ranges.items()})
+        asked = study.ask(dict(self.space.distributions))
         trial = self.space.arms[arm].replace(**asked.params, seed=self.seeds[0])
         self._open.setdefault(trial.id, []).append((arm, asked))
         return trial

@@ -17,12 +17,15 @@ from bermo_ray.trial import Trial
 
 # What plans decide by; the rest of a report is for the records.
 KEPT = (
-    "status", "metric", "remaining", "density", "trivial", "first_half", "second_half", "layers",
+    "step", "status", "metric", "remaining", "density", "trivial", "layers",
+    "first_half", "second_half",
 )  # fmt: skip
 
 
 class PlanSearcher(Searcher):
     """Asks the plan for trials and tells it how they ended."""
+
+    restored: "PlanSearcher | None" = None  # Tune makes its own of a resumed study: this is it
 
     def __init__(self, plan: Plan, common: dict[str, Any]) -> None:
         super().__init__()  # with a metric named, Tune would end the study on a report without it
@@ -49,7 +52,7 @@ class PlanSearcher(Searcher):
         if trial_id not in self._trials or result.get("final"):
             return None
         curve = self._curves.setdefault(trial_id, [])
-        curve.append({k: result[k] for k in ("step", *KEPT) if k in result})
+        curve.append({k: result[k] for k in KEPT if k in result})
         return self.plan.hopeless(self._trials[trial_id], curve)
 
     def on_trial_complete(
@@ -83,6 +86,7 @@ class PlanSearcher(Searcher):
         Raises:
             UserError: the plan asks for other trials than it did: another version made the log.
         """
+        PlanSearcher.restored = self
         self.log = json.loads(Path(checkpoint_path).read_text())["log"]
         self._trials = {}
         for entry in self.log:

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import optuna
 
@@ -22,7 +23,7 @@ class LogUniform:
             raise UserError(f"range: got {self.low}..{self.high}, expected 0 < low <= high")
 
     @property
-    def distribution(self) -> optuna.distributions.BaseDistribution:
+    def distribution(self) -> optuna.distributions.FloatDistribution:
         """Optuna's form of it."""
         return optuna.distributions.FloatDistribution(self.low, self.high, log=True)
 
@@ -53,6 +54,25 @@ class Space:
             raise UserError("the search space is empty: it needs an arm and a range")
         for arm in self.arms.values():  # a misspelt range key is found here, not in a worker
             arm.replace(**{key: r.low for key, r in self.ranges.items()})
+
+    @property
+    def distributions(self) -> dict[str, optuna.distributions.FloatDistribution]:
+        """Optuna's form of the ranges."""
+        return {key: span.distribution for key, span in self.ranges.items()}
+
+    def place(self, arm: str, trial: Trial) -> dict[str, float] | None:
+        """Where an arm's ranges a trial lies, if it differs from the arm in those and the seed
+        alone; None: it is another kind of trial, or outside."""
+        found = {}
+        for key, span in self.ranges.items():
+            value: Any = trial
+            for name in key.split("__"):
+                value = getattr(value, name, None)
+            if value is None or not span.low <= value <= span.high:
+                return None
+            found[key] = float(value)
+        same = self.arms[arm].replace(**found, seed=trial.seed)
+        return found if same.id == trial.id else None
 
     def to_json(self) -> str:
         """All of it, as identity of what a study searches."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from ray.tune import Stopper
 
+from bermo_ray.search.plan import Plan
 from bermo_ray.search.searcher import PlanSearcher
 from bermo_ray.training.trainer import Resources, trainable
 
@@ -18,8 +19,8 @@ def run(
     concurrent: int,
     callbacks: list[Any],
     resume: bool,
-) -> bool:
-    """Runs all trials; True when they all ended, False when it was interrupted (Ctrl-C).
+) -> Plan | None:
+    """Runs all trials; the plan when they all ended, None when it was interrupted (Ctrl-C).
 
     With ``resume`` the state on disk decides: callbacks and searcher come back from it. A run that
     was killed before it could save any state starts anew.
@@ -56,7 +57,9 @@ def run(
         )
     results = tuner.fit()
     ended = all(r.error is not None or (r.metrics or {}).get("final") for r in results)
-    return ended and bool((_newest(storage, name, "searcher-state-") or {}).get("finished"))
+    if not ended or not (_newest(storage, name, "searcher-state-") or {}).get("finished"):
+        return None
+    return (PlanSearcher.restored or searcher).plan
 
 
 class Hopeless(Stopper):

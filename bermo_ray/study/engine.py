@@ -222,7 +222,7 @@ class Study(Generic[O]):
             ),
         ]
         signal.signal(signal.SIGTERM, _like_ctrl_c)  # saved like a study that is stopped
-        ended = tuner.run(
+        plan = tuner.run(
             searcher,
             name=self.name,
             storage=self.storage,
@@ -235,10 +235,10 @@ class Study(Generic[O]):
             import ray
 
             ray.shutdown()
-        if not ended:
+        if plan is None:
             tracking.close_study(self.uri, parent, "interrupted", [])
             self._stopped()
-        self.parent = parent
+        self.parent, self.plan = parent, plan
         table = load(self.name, self.uri)
         took = clock(time.monotonic() - started)
         self.console.print(f"{table.num_rows} trials ended in {took}")

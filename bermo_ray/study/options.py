@@ -14,27 +14,27 @@ from bermo_ray.tasks.source import DATA_VARIABLE
 from bermo_ray.trial import Trial
 
 
-def _default(hint: str) -> Any:
+def default(hint: str) -> Any:
     """What ``--help`` says of an option that is None until the study decides."""
     return tyro.conf.arg(help_behavior_hint=f"(default: {hint})")
 
 
-by_backbone = _default("by backbone")  # a study's own option that it decides by the encoder
+by_backbone = default("by backbone")  # a study's own option that it decides by the encoder
 
 
 @dataclass(frozen=True)
 class StudyOptions:
     """What every study takes."""
 
-    data_dir: Annotated[str | None, _default("$BERMO_DATA, else the hub")] = None
+    data_dir: Annotated[str | None, default("$BERMO_DATA, else the hub")] = None
     """Folder of real tasks' parquet or original files."""
-    train_rows: Annotated[int | float | None, _default("all there are")] = None
+    train_rows: Annotated[int | float | None, default("all there are")] = None
     """Rows to train on: a number, or a share below 1."""
-    dev_rows: Annotated[int | float | None, _default("all there are")] = None
+    dev_rows: Annotated[int | float | None, default("all there are")] = None
     """Rows to measure on: a number, or a share below 1."""
-    shots: Annotated[int | None, _default("no few-shot")] = None
+    shots: Annotated[int | None, default("no few-shot")] = None
     """Few-shot: train on so many rows a class, drawn from all rows alike."""
-    dev_half: Annotated[Literal["first", "second"] | None, _default("the whole")] = None
+    dev_half: Annotated[Literal["first", "second"] | None, default("the whole")] = None
     """Measure on one half of the dev set, the same for every seed."""
     max_length: int = 128
     """Word pieces a row; longer rows are cut."""
@@ -42,9 +42,9 @@ class StudyOptions:
     """Passes over the training rows, each trial."""
     batch_size: Annotated[int | None, by_backbone] = None
     """Rows a step, over all workers of a trial."""
-    teacher: Annotated[str | None, _default("none")] = None
+    teacher: Annotated[str | None, default("none")] = None
     """Distil from it: folder of a fine-tuned model, or the id of an earlier trial."""
-    start: Annotated[str | None, _default("the pretrained encoder")] = None
+    start: Annotated[str | None, default("the pretrained encoder")] = None
     """Start from a fine-tuned model: id of an earlier trial, or folder of its checkpoint."""
     warmup: float = 0.1
     """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
@@ -56,15 +56,15 @@ class StudyOptions:
     """One GPU for each worker."""
     cpus_per_worker: int = 1
     """CPUs (and torch threads) of each worker."""
-    concurrent: Annotated[int | None, _default("as many as fit")] = None
+    concurrent: Annotated[int | None, default("as many as fit")] = None
     """Trials at once."""
-    name: Annotated[str | None, _default("kind, date and time")] = None
+    name: Annotated[str | None, default("kind, date and time")] = None
     """Name of the study."""
     runs: Path = Path(RUNS)
     """Folder for the records: MLflow's store, checkpoints, tables."""
-    storage: Annotated[str | None, _default("below --runs")] = None
+    storage: Annotated[str | None, default("below --runs")] = None
     """Where checkpoints go: on a cluster, a shared folder or URI."""
-    tracking_uri: Annotated[str | None, _default("SQLite in --runs")] = None
+    tracking_uri: Annotated[str | None, default("SQLite in --runs")] = None
     """An MLflow server or store."""
     resume: bool = False
     """Go on with the study of that name or, without one, with the newest of this kind."""

@@ -1,0 +1,153 @@
+"""An Optuna sampler for `fewest remaining weights with metric ≥ target` (methods §4)."""
+
+import math
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+from scipy.special import ndtr
+from scipy.stats import qmc
+
+from bermo_ray.search.surrogate import GaussianProcess
+
+METRIC = "metric"  # name of the constraint: target − metric, met when at most 0
+UNKNOWN = "remaining unknown"  # attribute of a trial that ended before its remaining weights were
+FIRST = 4  # trials that halve the bracket of λ before there is anything to model
+GLOBAL, LOCAL = 512, 128  # candidates: over the box, and around the best at each of two scales
+SCALES = (0.15, 0.05)
+
+
+class TargetSampler(optuna.samplers.BaseSampler):
+    """Uses what is known of the problem, which general samplers do not.
+
+    Remaining weights fall with λ and the metric falls with them, so the first trials halve the
+    bracket of log λ: up where the target was met, down where it was not. Then two Gaussian
+    processes, of log remaining weights and of the metric, choose the point of the greatest
+    expected improvement times the probability to meet the target; while nothing has met it, the
+    point most likely to. Trials that still run count as what is believed of them.
+
+    The study minimises remaining weights, with the constraint :data:`METRIC`; failed trials say
+    nothing. ``bracketed`` names λ's parameter of ``space``.
+    """
+
+    def __init__(
+        self, seed: int, space: dict[str, FloatDistribution], bracketed: str | None
+    ) -> None:
+        self.space, self.bracketed = space, bracketed
+        self._random = np.random.default_rng(seed)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """All parameters are decided together."""
+        return dict(self.space)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next trial's parameters."""
+        names, spans = list(self.space), list(self.space.values())
+        others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
+        known = [t for t in others if t.state == TrialState.COMPLETE]
+        running = [
+            t for t in others if t.state == TrialState.RUNNING and len(t.params) == len(names)
+        ]
+        points, busy = _units(known, names, spans), _units(running, names, spans)
+        if len(known) < FIRST:
+            point = self._halving(known, points, busy, names)
+        else:
+            point = self._best(known, points, busy)
+        return dict(zip(names, map(float, _values(point[None, :], spans)[0]), strict=True))
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random value, for a parameter that is not of the space."""
+        assert isinstance(param_distribution, FloatDistribution)
+        return float(_values(self._random.random((1, 1)), [param_distribution])[0, 0])
+
+    def _halving(
+        self, known: list[FrozenTrial], points: np.ndarray, running: np.ndarray, names: list[str]
+    ) -> np.ndarray:
+        point = 0.5 + 0.5 * (self._random.random(len(names)) - 0.5)
+        if self.bracketed in names:
+            place = names.index(self.bracketed)
+            low, high = 0.0, 1.0
+            for trial, x in zip(known, points[:, place], strict=True):
+                if shortfall(trial) <= 0:
+                    low = max(low, float(x))
+                else:
+                    high = min(high, float(x))
+            # Trials at once part the bracket evenly.
+            inside = sorted([low, high, *(float(x) for x in running[:, place] if low < x < high)])
+            gaps = np.diff(inside)
+            widest = int(np.argmax(gaps)) if len(gaps) else 0
+            point[place] = (inside[widest] + inside[min(widest + 1, len(inside) - 1)]) / 2
+        return point
+
+    def _best(
+        self, known: list[FrozenTrial], points: np.ndarray, running: np.ndarray
+    ) -> np.ndarray:
+        short = np.array([shortfall(t) for t in known])
+        sized = np.array([UNKNOWN not in t.user_attrs for t in known])
+        sizes = np.log([max(float(t.values[0]), 1e-6) for t in known])
+        size = GaussianProcess(points[sized], sizes[sized]) if sized.sum() > 1 else None
+        miss = GaussianProcess(points, short)
+        if len(running):  # believed to end where they are expected to
+            points = np.concatenate([points, running])
+            short = np.append(short, miss(running)[0])
+            miss = GaussianProcess(points, short)
+        met = (short[: len(known)] <= 0) & sized
+        centre = points[: len(known)][met][np.argmin(sizes[met])] if met.any() else None
+        candidates = self._candidates(points.shape[1], centre)
+        mean, deviation = miss(candidates)
+        chance = ndtr(-mean / deviation)
+        if centre is None or size is None:
+            worth = chance
+        else:
+            mean, deviation = size(candidates)
+            z = (sizes[met].min() - mean) / deviation
+            density = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+            worth = deviation * (z * ndtr(z) + density) * chance
+        if len(running):  # not where one runs already
+            near = np.min(np.linalg.norm(candidates[:, None] - running[None], axis=-1), axis=1)
+            worth = worth * np.minimum(1.0, near / SCALES[1])
+        return np.asarray(candidates[int(np.argmax(worth))])
+
+    def _candidates(self, d: int, centre: np.ndarray | None) -> np.ndarray:
+        found = [qmc.Sobol(d, rng=self._random).random(GLOBAL)]
+        if centre is not None:
+            for scale in SCALES:
+                near = centre + scale * self._random.standard_normal((LOCAL, d))
+                found.append(np.clip(near, 0, 1))
+        return np.concatenate(found)
+
+
+def shortfall(trial: FrozenTrial) -> float:
+    """By how much a trial missed the target; 0 or less: it met it."""
+    return float(trial.constraints[METRIC])
+
+
+def _units(
+    trials: list[FrozenTrial], names: list[str], spans: list[FloatDistribution]
+) -> np.ndarray:
+    """Parameters of trials as places in the unit cube."""
+    rows = np.array([[t.params[n] for n in names] for t in trials], dtype=float)
+    rows = rows.reshape(len(trials), len(names))
+    for i, span in enumerate(spans):
+        low, high = math.log(span.low), math.log(span.high)
+        rows[:, i] = (np.log(rows[:, i]) - low) / (high - low) if high > low else 0.5
+    return rows
+
+
+def _values(points: np.ndarray, spans: list[FloatDistribution]) -> np.ndarray:
+    """Places in the unit cube as parameters."""
+    low = np.log([span.low for span in spans])
+    high = np.log([span.high for span in spans])
+    return np.clip(np.exp(low + points * (high - low)), np.exp(low), np.exp(high))

@@ -1,0 +1,393 @@
+"""The search for the fewest remaining weights that meet a target metric (methods §4)."""
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optuna
+
+from bermo_ray.errors import UserError
+from bermo_ray.search.plan import Plan, Report, Row, completed, row_of
+from bermo_ray.search.sampler import METRIC, UNKNOWN, TargetSampler
+from bermo_ray.search.space import Space
+from bermo_ray.trial import Trial
+
+CANDIDATES = 3  # recipes of an arm that are tried with the other seeds, the sparsest first
+WINNERS = 3  # trials that met the target, before a running one is measured against them
+KEYS = ("metric", "remaining")
+MARGIN = 0.02  # by how much it must be worse than all of them
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric to reach: ``value`` or, if ``relative``, that share of the dense baseline's."""
+
+    value: float
+    relative: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        """``0.885``, or ``0.99x`` of the dense baseline.
+
+        Raises:
+            UserError: it is neither, not positive, or more than the baseline itself.
+        """
+        try:
+            found = cls(float(text.removesuffix("x")), text.endswith("x"))
+        except ValueError:
+            found = cls(math.nan)
+        if not found.value > 0 or math.isinf(found.value):
+            raise UserError(f"--target: got {text!r}, expected a metric (0.885) or a share (0.99x)")
+        if found.relative and found.value > 1:
+            raise UserError(f"--target: got {text}, which is above the dense baseline itself")
+        return found
+
+    def level(self, dense: float) -> float:
+        """The metric that is asked for."""
+        return self.value * dense if self.relative else self.value
+
+
+@dataclass
+class _Arm:
+    """What is known of one arm."""
+
+    name: str
+    base: Trial
+    dense: dict[int, float | None] = field(default_factory=dict)  # seed -> metric; None: failed
+    target: float | None = None
+    study: optuna.Study | None = None
+    asked: int = 0
+    open: dict[str, optuna.Trial] = field(default_factory=dict)
+    found: dict[str, dict[int, Report]] = field(default_factory=dict)  # recipe -> seed -> end
+    trials: dict[str, Trial] = field(default_factory=dict)  # recipe -> a trial of it
+    winners: list[Sequence[Report]] = field(default_factory=list)  # curves that met the target
+    confirming: list[Trial] = field(default_factory=list)
+    confirmed: list[str] = field(default_factory=list)  # recipes sent to the other seeds
+    out: int = 0  # trials under way
+    refused: str | None = None
+
+
+class TargetSearch(Plan):
+    """Searches each arm for its sparsest trial that meets the target, then runs what it found with
+    the other seeds until one recipe meets it on average.
+
+    A target that the dense baseline itself misses ends an arm before it is searched
+    (:attr:`refused`). With ``match`` the other arms aim at what that arm's answer reached. Earlier
+    trials of the same kind are known from the start: a dense one stands for the baseline, pruned
+    ones teach the sampler.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        target: Target,
+        trials_per_arm: int,
+        seeds: tuple[int, ...],
+        match: str | None = None,
+        earlier: Sequence[tuple[Trial, Report]] = (),
+    ) -> None:
+        if match is not None and (match not in space.arms or len(space.arms) < 2):
+            known = ", ".join(space.arms)
+            raise UserError(
+                f"--match: got {match!r}, expected one of at least two fusions searched ({known})"
+            )
+        self.space, self.target, self.match = space, target, match
+        self.trials_per_arm, self.seeds = trials_per_arm, seeds
+        self.arms = [_Arm(name, base) for name, base in space.arms.items()]
+        # Who is matched goes first.
+        self.arms.sort(key=lambda arm: arm.name != match)
+        again = CANDIDATES * (len(seeds) - 1)
+        self.most = len(self.arms) * (trials_per_arm + len(seeds) + again)
+        self._of: dict[str, _Arm] = {}
+        self._earlier: dict[str, list[tuple[dict[str, float], Report]]] = {}
+        for trial, report in earlier:
+            self._know(trial, report)
+        self._waiting = [
+            dense
+            for arm in self.arms
+            for seed in seeds
+            if (dense := self.dense(arm.base, seed)) and seed not in arm.dense
+        ]
+        self.most -= sum(len(arm.dense) for arm in self.arms)
+        for arm in self.arms:
+            self._aim(arm)
+        if refused := self.refused:  # seen among earlier trials: nothing is started
+            raise UserError(*refused)
+
+    @staticmethod
+    def dense(base: Trial, seed: int) -> Trial:
+        """An arm's baseline: nothing pruned."""
+        return base.replace(pruning=None, seed=seed)
+
+    @property
+    def refused(self) -> list[str]:
+        """A line for each arm whose target can't be searched for."""
+        return [arm.refused for arm in self.arms if arm.refused]
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """The metric that each arm is asked for, as far as it is known."""
+        return {arm.name: arm.target for arm in self.arms if arm.target is not None}
+
+    def _know(self, trial: Trial, report: Report) -> None:
+        """Takes in an earlier trial, if it is of a kind that is searched here."""
+        if not completed(report, "metric", "remaining"):
+            return
+        for arm in self.arms:
+            if trial.pruning is None:
+                if trial.seed in self.seeds and trial.id == self.dense(arm.base, trial.seed).id:
+                    arm.dense.setdefault(trial.seed, float(report["metric"]))
+            elif (place := self.space.place(arm.name, trial)) is not None:
+                self._earlier.setdefault(arm.name, []).append((place, report))
+
+    def _aim(self, arm: _Arm) -> None:
+        """Sets an arm's target as soon as what it depends on is known."""
+        if arm.target is not None or arm.refused or len(arm.dense) < len(self.seeds):
+            return
+        known = [m for m in arm.dense.values() if m is not None]
+        if not known:
+            arm.refused = f"--target: the dense baseline of {arm.name} did not complete"
+            return
+        dense = statistics.fmean(known)
+        if self.match is not None and arm.name != self.match:
+            other = self.arms[0]
+            if other.refused:
+                arm.refused = f"--match: {other.name} reached nothing to match"
+            elif self._done(other):
+                reached = self.answer(other)
+                if reached is None:
+                    arm.refused = f"--match: {other.name} did not meet its own target"
+                else:
+                    arm.target = self._mean(other, reached, "metric")
+        else:
+            level = self.target.level(dense)
+            if level > dense:
+                arm.refused = (
+                    f"--target: {level:.4g} is above {arm.name}'s dense baseline, {dense:.4f}"
+                )
+            else:
+                arm.target = level
+        if arm.target is not None:
+            arm.study = self._study(arm)
+
+    def _study(self, arm: _Arm) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        index = list(self.space.arms).index(arm.name)
+        sampler = TargetSampler(
+            self.seeds[0] + 1009 * index, self.space.distributions, self.space.spread
+        )
+        study = optuna.create_study(sampler=sampler, direction="minimize")
+        assert arm.target is not None
+        for place, report in self._earlier.get(arm.name, []):
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=place,
+                    distributions=dict(self.space.distributions),
+                    values=[float(report["remaining"])],
+                    constraints={METRIC: arm.target - float(report["metric"])},
+                )
+            )
+        return study
+
+    def ask(self) -> Trial | None:
+        if self._waiting:
+            trial = self._waiting.pop(0)
+            arm = next(a for a in self.arms if self.dense(a.base, trial.seed).id == trial.id)
+            return self._begin(arm, trial)
+        ready = [arm for arm in self.arms if arm.target is not None]
+        for arm in sorted(ready, key=lambda a: a.asked):  # in turn
+            if arm.asked < self.trials_per_arm:
+                arm.asked += 1
+                assert arm.study is not None
+                asked = arm.study.ask(dict(self.space.distributions))
+                trial = arm.base.replace(**asked.params, seed=self.seeds[0])
+                arm.open[trial.id] = asked
+                return self._begin(arm, trial)
+            if arm.confirming:
+                return self._begin(arm, arm.confirming.pop(0))
+        return None
+
+    def _begin(self, arm: _Arm, trial: Trial) -> Trial:
+        arm.out += 1
+        self._of[trial.id] = arm
+        return trial
+
+    def tell(self, trial: Trial, report: Report | None) -> None:
+        arm = self._of[trial.id]
+        arm.out -= 1
+        if trial.pruning is None:
+            good = completed(report, "metric")
+            arm.dense[trial.seed] = float(report["metric"]) if good and report else None
+        else:
+            if report is not None:
+                arm.trials.setdefault(trial.recipe, trial)
+                arm.found.setdefault(trial.recipe, {})[trial.seed] = report
+            if trial.id in arm.open:
+                self._teach(arm, arm.open.pop(trial.id), report)
+        if arm.target is not None and not arm.out and arm.asked >= self.trials_per_arm:
+            self._confirm(arm)
+        for other in self.arms:
+            self._aim(other)
+
+    def _teach(self, arm: _Arm, asked: optuna.Trial, report: Report | None) -> None:
+        """Tells the sampler every end. What diverged is told as it is: a metric no better than a
+        constant answer. What was stopped never had its final size. What failed says nothing."""
+        assert arm.study is not None
+        assert arm.target is not None
+        metric = math.nan if report is None else float(report.get("metric", math.nan))
+        size = math.nan if report is None else float(report.get("remaining", math.nan))
+        status = None if report is None else report.get("status")
+        known = status in ("completed", "diverged", "stopped")
+        if not known or not math.isfinite(metric) or not math.isfinite(size):
+            arm.study.tell(asked, state=optuna.trial.TrialState.FAIL)
+            return
+        asked.set_constraint(METRIC, arm.target - metric)
+        if status == "stopped":
+            asked.set_user_attr(UNKNOWN, True)
+        elif status == "completed" and metric >= arm.target and report is not None:
+            arm.winners.append(report.get("curve", ()))
+        arm.study.tell(asked, size)
+
+    def _confirm(self, arm: _Arm) -> None:
+        """Sends the sparsest recipe that met the target to the other seeds, one after the other
+        until one meets it on average."""
+        if len(self.seeds) == 1 or arm.confirming or self.answer(arm) is not None:
+            return
+        if len(arm.confirmed) >= CANDIDATES:
+            return
+        first = self.seeds[0]
+        met = [
+            recipe
+            for recipe, ends in arm.found.items()
+            if recipe not in arm.confirmed
+            and completed(ends.get(first), *KEYS)
+            and float(ends[first]["metric"]) >= (arm.target or 0.0)
+        ]
+        if met:
+            best = min(met, key=lambda recipe: float(arm.found[recipe][first]["remaining"]))
+            arm.confirmed.append(best)
+            arm.confirming = [arm.trials[best].replace(seed=seed) for seed in self.seeds[1:]]
+
+    def answer(self, arm: _Arm) -> str | None:
+        """The sparsest recipe that has all seeds and meets the target on average."""
+        whole = [
+            recipe
+            for recipe, ends in arm.found.items()
+            if all(completed(ends.get(seed), "metric", "remaining") for seed in self.seeds)
+            and self._mean(arm, recipe, "metric") >= (arm.target or math.inf)
+        ]
+        return min(whole, key=lambda r: self._mean(arm, r, "remaining"), default=None)
+
+    def _mean(self, arm: _Arm, recipe: str, key: str) -> float:
+        return statistics.fmean(float(arm.found[recipe][seed][key]) for seed in self.seeds)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """What came out, a row for each arm that was searched: the recipe that met the target with
+        the fewest remaining weights over all seeds, or else the one that came closest."""
+        rows = []
+        for arm in self.arms:
+            if arm.target is None:
+                continue
+            met = self.answer(arm)
+            whole = {
+                recipe: [ends[seed] for seed in self.seeds if completed(ends.get(seed), *KEYS)]
+                for recipe, ends in arm.found.items()
+            }
+            whole = {recipe: ends for recipe, ends in whole.items() if ends}
+            recipe = met or max(
+                whole,
+                key=lambda r: (statistics.fmean(e["metric"] for e in whole[r]), len(whole[r])),
+                default=None,
+            )
+            known = [m for m in arm.dense.values() if m is not None]
+            row: dict[str, Any] = {
+                "fusion": arm.name,
+                "target": arm.target,
+                "dense": statistics.fmean(known),
+                "met": met is not None,
+            }
+            if recipe is not None:
+                trial, ends = arm.trials[recipe], whole[recipe]
+                metrics = [float(end["metric"]) for end in ends]
+                assert trial.pruning is not None
+                row |= {
+                    "recipe": recipe,
+                    "trial_id": trial.replace(seed=self.seeds[0]).id,
+                    "final_lambda": trial.pruning.final_lambda,
+                    "learning_rate": trial.optimizer.learning_rate,
+                    "mask_rate": trial.optimizer.mask_rate,
+                    "remaining": statistics.fmean(float(end["remaining"]) for end in ends),
+                    "metric": statistics.fmean(metrics),
+                    "seeds": len(metrics),
+                    "seeds_met": sum(metric >= arm.target for metric in metrics),
+                    "sure": sure(metrics, arm.target),
+                }
+            rows.append(row)
+        return rows
+
+    def _done(self, arm: _Arm) -> bool:
+        searched = arm.target is not None and arm.asked >= self.trials_per_arm
+        return bool(arm.refused) or (searched and not arm.out and not arm.confirming)
+
+    @property
+    def finished(self) -> bool:
+        return not self._waiting and all(self._done(arm) for arm in self.arms)
+
+    def hopeless(self, trial: Trial, curve: Sequence[Report]) -> str | None:
+        """A trial that is denser, later and worse than every trial that met the target has been.
+
+        Trials start dense and lose weights as they go, so a dense early epoch and a sparse late
+        one are never compared: a winner counts only where it was at most as dense, after no more
+        steps, and still better by :data:`MARGIN`.
+        """
+        arm = self._of.get(trial.id)
+        if arm is None or trial.id not in arm.open or len(arm.winners) < WINNERS or not curve:
+            return None
+        now = curve[-1]
+        if not all(math.isfinite(now.get(k, math.nan)) for k in ("metric", "density", "step")):
+            return None
+        for winner in arm.winners:
+            earlier = (r for r in winner if r.get("step", math.inf) <= now["step"])
+            sparser = (r for r in earlier if r.get("density", math.inf) <= now["density"])
+            if not any(r.get("metric", 0.0) >= now["metric"] + MARGIN for r in sparser):
+                return None
+        return (
+            f"hopeless: {now['metric']:.4f} at density {now['density']:.2f}, where all "
+            f"{len(arm.winners)} trials that met {arm.target:.4f} were better and no denser"
+        )
+
+    def examples(self) -> list[Trial]:
+        return [*self.space.arms.values(), *(self.dense(a.base, self.seeds[0]) for a in self.arms)]
+
+    def preview(self) -> list[Row]:
+        rows = [row_of(trial) | {"id": trial.id} for trial in self._waiting]
+        spans = {
+            key.split("__")[-1].replace("_", " "): f"{span.low:g}–{span.high:g}"
+            for key, span in self.space.ranges.items()
+        }
+        for arm in self.arms:
+            rows += [row_of(arm.base) | spans | {"id": "by search"}] * self.trials_per_arm
+        return rows
+
+    def to_json(self) -> str:
+        content = json.loads(self.space.to_json())
+        asked = [self.target.value, self.target.relative, self.match]
+        return json.dumps(content | {"target": asked, "seeds": self.seeds})
+
+
+def sure(metrics: Sequence[float], target: float) -> float:
+    """The chance that a recipe's mean over seeds is at least the target, from a handful of seeds:
+    one-sided, Student's t. NaN of one seed; 0 or 1 where they do not differ."""
+    from scipy.stats import t
+
+    if len(metrics) < 2:
+        return math.nan
+    error = float(np.std(metrics, ddof=1)) / math.sqrt(len(metrics))
+    gap = statistics.fmean(metrics) - target
+    if error == 0:
+        return 1.0 if gap >= 0 else 0.0
+    return float(t.cdf(gap / error, len(metrics) - 1))

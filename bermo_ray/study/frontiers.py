@@ -1,0 +1,158 @@
+"""What the frontier studies share: arms of fusions, ranges of λ and rates, a target if any."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import pyarrow as pa
+
+from bermo_ray import tracking
+from bermo_ray.errors import UserError
+from bermo_ray.results import (
+    efficiency,
+    figures,
+    frontier,
+    hypervolume,
+    load_all,
+    over_seeds,
+    text,
+)
+from bermo_ray.search.arms import FrontierSearch
+from bermo_ray.search.plan import Plan
+from bermo_ray.search.space import LogUniform, Space
+from bermo_ray.search.target import Target, TargetSearch
+from bermo_ray.study.engine import Study
+from bermo_ray.study.options import OneTask, by_backbone, default
+from bermo_ray.tasks import registry
+from bermo_ray.trial import Pruning, Trial
+
+Range = tuple[float, float]
+F = TypeVar("F", bound="FrontierOptions")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a search looks, if nothing else is said."""
+
+    epochs: int
+    batch_size: int
+    lambdas: Range
+    learning_rates: Range
+    mask_rates: Range
+
+
+@dataclass(frozen=True)
+class FrontierOptions(OneTask):
+    """Options of a search over λ and rates."""
+
+    fusions: tuple[str, ...] = ("last", "bermo")
+    """What is compared."""
+    trials: int = 8
+    """Trials searched for each fusion."""
+    lambdas: Annotated[Range | None, by_backbone] = None
+    """Range of λ, the multiplier of the penalty (log scale)."""
+    learning_rates: Annotated[Range | None, by_backbone] = None
+    """Range of the weights' learning rate (log scale)."""
+    mask_rates: Annotated[Range | None, by_backbone] = None
+    """Range of the scores' and fusion scalars' rate (log scale)."""
+    target: Annotated[str | None, default("the whole frontier")] = None
+    """Search for the fewest weights that keep a metric: 0.885, or 0.99x of the dense baseline."""
+    match: Annotated[str | None, default("each its own")] = None
+    """The other fusions aim at what this one's answer reached (its own target: 0.99x, if none)."""
+    fresh: bool = False
+    """Learn nothing from earlier studies in the store."""
+
+
+def space(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Space:
+    """An arm for each fusion, and each fusion's dense baseline to compare with."""
+    learning_rates = LogUniform(*(options.learning_rates or usual.learning_rates))
+    base = options.trial(usual.epochs, usual.batch_size).replace(
+        pruning=pruning, optimizer__learning_rate=learning_rates.quantile(0.5)
+    )
+    arms = {fusion: base.replace(fusion__name=fusion) for fusion in options.fusions}
+    return Space(
+        arms=arms,
+        ranges={
+            "pruning__final_lambda": LogUniform(*(options.lambdas or usual.lambdas)),
+            "optimizer__learning_rate": learning_rates,
+            "optimizer__mask_rate": LogUniform(*(options.mask_rates or usual.mask_rates)),
+        },
+        spread="pruning__final_lambda",
+        fixed=tuple(arm.replace(pruning=None) for arm in arms.values()),
+    )
+
+
+def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
+    """The plan: the whole frontier or, with a target, its sparsest point that meets it."""
+    where = space(options, pruning, usual)
+    if options.target is None and options.match is None:
+        return FrontierSearch(where, options.trials, options.seeds)
+    target = Target.parse(options.target or "0.99x")
+    metric = registry.get(options.task).metric
+    if not target.relative and target.value > 1:
+        raise UserError(f"--target: got {target.value:g}, but {metric} is at most 1")
+    earlier = [] if options.fresh else _earlier(options)
+    return TargetSearch(where, target, options.trials, options.seeds, options.match, earlier)
+
+
+def _earlier(options: FrontierOptions) -> list[tuple[Trial, dict[str, float | str]]]:
+    """Finished trials of other studies in the store, of the same task."""
+    uri = tracking.store_uri(options.runs.expanduser(), options.tracking_uri)
+    return [
+        (Trial.from_json(row["trial"]), row)
+        for row in load_all(uri).to_pylist()
+        if row["task"] == options.task and row["study"] != options.name
+        and row["status"] == "completed"
+    ]  # fmt: skip
+
+
+def conclude(study: Study[F], table: pa.Table) -> pa.Table:
+    """Prints, draws and keeps what came out; gives the frontier, of means over seeds."""
+    metric = registry.get(study.options.task).metric
+    merged = over_seeds(table)
+    front = frontier(merged)
+    study.console.print(text.frontier_table(front, metric))
+    volumes = {r["fusion"]: r["hypervolume"] for r in hypervolume(merged).to_pylist() if r["method"] != "dense"}  # fmt: skip # noqa: E501
+    said = ", ".join(f"{fusion} {area:.4f}" for fusion, area in volumes.items())
+    study.console.print(f"hypervolume (higher is better): {said}")
+    tables = {"trials": table, "frontier": front}
+    if isinstance(study.plan, TargetSearch):
+        answers = pa.Table.from_pylist(study.plan.answers())
+        tables |= {"answers": answers}
+        for line in text.answers(answers, metric):
+            study.console.print(line)
+        for line in _compared(study, table, answers):
+            study.console.print(line)
+    figure = figures.frontier_figure(table, front, metric, study.folder / "frontier.png")
+    study.publish(tables, [figure])
+    if isinstance(study.plan, TargetSearch) and (refused := study.plan.refused):
+        raise UserError(*refused)
+    return front
+
+
+def _compared(study: Study[F], table: pa.Table, answers: pa.Table) -> list[str]:
+    """With --match, how many times fewer weights the others need than the one that is matched."""
+    import pyarrow.compute as pc
+
+    first = study.options.match
+    if first is None:
+        return []
+    pruned = table.filter(pc.not_equal(table["method"], "dense"))
+    lines = []
+    for row in answers.to_pylist():
+        if row["fusion"] == first:
+            continue
+        a, b = (pruned.filter(pc.equal(pruned["fusion"], f)) for f in (first, row["fusion"]))
+        found = efficiency(a, b, row["target"])
+        if not found.ratio > 0:  # NaN too
+            lines.append(f"at {row['target']:.4f}: {row['fusion']} did not get there")
+            continue
+        interval = (
+            f"95 % over {found.seeds} seeds: {found.low:.2f} to {found.high:.2f}"
+            if found.seeds > 1
+            else "one seed, so no interval"
+        )
+        lines.append(
+            f"at {row['target']:.4f} {row['fusion']} needs 1/{found.ratio:.2f} of {first}'s weights"
+            f" ({interval})"
+        )
+    return lines
