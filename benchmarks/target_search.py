@@ -1,0 +1,137 @@
+"""How many trials a search needs until it has all but the fewest weights that meet a target.
+
+The surface is made of real trials (``surface.parquet``, by ``tools/record_surface.py``: L0 on
+`tense` with the shipped encoder, both fusions, a Sobol sequence over λ and both rates). Between
+them log remaining weights and accuracy are local linear regressions (LOESS, the 20 nearest, tricube
+weights). A search is there when a trial of it meets the target with at most 1 % more remaining
+weights than the fewest anywhere on the surface. Targets are 0.95x and 0.98x of each fusion's dense
+baseline; five repetitions each: 20 in all. What is not there after 150 trials counts as 150.
+
+Against Optuna's random search, TPE (with the target as a constraint, and with two objectives) and
+NSGA-II (the same two ways), all with their defaults. The ratio is to the best of them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pyarrow.parquet as pq
+from _measure import show
+from optuna.distributions import FloatDistribution
+from optuna.study import StudyDirection
+from scipy.stats import qmc
+
+from bermo_ray.search.sampler import METRIC, TargetSampler
+
+NEAREST, MOST, REPETITIONS, SHARES, CLOSE = 20, 150, 5, (0.95, 0.98), 1.01
+NAMES = ("final_lambda", "learning_rate", "mask_rate")
+LOW, HIGH = np.log([1.0, 1.5e-4, 1e-2]), np.log([60.0, 3e-3, 2e-1])  # of tools/record_surface.py
+SPACE = {
+    name: FloatDistribution(float(np.exp(low)), float(np.exp(high)), log=True)
+    for name, low, high in zip(NAMES, LOW, HIGH, strict=True)
+}
+
+
+class Surface:
+    """Remaining weights and accuracy anywhere in the box."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.points = (np.log([[row[n] for n in NAMES] for row in rows]) - LOW) / (HIGH - LOW)
+        self.values = np.array([[np.log(row["remaining"]), row["metric"]] for row in rows])
+
+    def __call__(self, points: np.ndarray) -> np.ndarray:
+        """(n, 3) places in the unit cube -> (n, 2)."""
+        found = np.empty((len(points), 2))
+        for start in range(0, len(points), 1024):
+            part = points[start : start + 1024]
+            far = np.linalg.norm(part[:, None] - self.points[None], axis=-1)
+            near = np.argsort(far, axis=1)[:, :NEAREST]
+            far = np.take_along_axis(far, near, 1)
+            weight = (1 - (far / (far[:, -1:] * 1.0001)) ** 3) ** 3
+            lines = self.points[near] - part[:, None]
+            lines = np.concatenate([np.ones((*near.shape, 1)), lines], -1)
+            weighted = lines * weight[..., None]
+            left = np.einsum("nki,nkj->nij", weighted, lines) + 1e-4 * np.diag([0, 1, 1, 1])
+            right = np.einsum("nki,nkj->nij", weighted, self.values[near])
+            found[start : start + 1024] = np.linalg.solve(left, right)[:, 0]
+        found[:, 0] = np.exp(np.minimum(found[:, 0], 0.0))
+        return found
+
+    def fewest(self, target: float) -> float:
+        """The fewest remaining weights that meet the target: a fine cover, then finer ones around
+        the best of it."""
+        random = np.random.default_rng(0)
+        points = qmc.Sobol(3, rng=random).random(2**14)
+        for scale in (0.05, 0.02, 0.007, 0.002, 0.0007, 0.0):
+            values = self(points)
+            sizes = np.where(values[:, 1] >= target, values[:, 0], np.inf)
+            best = points[np.argsort(sizes)[:20]]
+            near = best[:, None] + scale * random.standard_normal((20, 200, 3))
+            points = np.concatenate([best, np.clip(near, 0, 1).reshape(-1, 3)])
+        return float(sizes.min())
+
+
+def needed(study: optuna.Study, surface: Surface, target: float, goal: float) -> int:
+    """Trials until one meets the target and the goal."""
+    for number in range(1, MOST + 1):
+        trial = study.ask(dict(SPACE))
+        place = (np.log([trial.params[n] for n in NAMES]) - LOW) / (HIGH - LOW)
+        remaining, metric = map(float, surface(place[None])[0])
+        if metric >= target and remaining <= goal:
+            return number
+        trial.set_constraint(METRIC, target - metric)
+        study.tell(trial, [remaining, metric] if len(study.directions) == 2 else remaining)
+    return MOST
+
+
+def study(sampler: optuna.samplers.BaseSampler, objectives: int = 1) -> optuna.Study:
+    """Fewest weights; or also the highest accuracy."""
+    both = (StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE)
+    return optuna.create_study(sampler=sampler, directions=both[:objectives])
+
+
+def main() -> None:
+    """Runs every search on every problem."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
+
+    searches: dict[str, Callable[[int], optuna.Study]] = {
+        "ours": lambda seed: study(TargetSampler(seed, SPACE, NAMES[0])),
+        "random": lambda seed: study(RandomSampler(seed=seed)),
+        "TPE, constrained": lambda seed: study(TPESampler(seed=seed)),
+        "TPE, two objectives": lambda seed: study(TPESampler(seed=seed), 2),
+        "NSGA-II, constrained": lambda seed: study(NSGAIISampler(seed=seed)),
+        "NSGA-II, two objectives": lambda seed: study(NSGAIISampler(seed=seed), 2),
+    }
+    recorded = pq.read_table(Path(__file__).with_name("surface.parquet")).to_pylist()
+    counts: dict[str, list[int]] = {name: [] for name in searches}
+    problems = []
+    for fusion in ("last", "bermo"):
+        own = [r for r in recorded if r["fusion"] == fusion]
+        surface = Surface([r for r in own if r["method"] == "l0"])
+        dense = next(r["metric"] for r in own if r["method"] == "dense")
+        for share in SHARES:
+            target = share * dense
+            goal = CLOSE * surface.fewest(target)
+            problems.append(f"{fusion} {share}x: {goal / CLOSE:.1%}")
+            for name, make in searches.items():
+                found = [needed(make(s), surface, target, goal) for s in range(REPETITIONS)]
+                counts[name] += found
+    means = {name: float(np.mean(found)) for name, found in counts.items()}
+    best = min(mean for name, mean in means.items() if name != "ours")
+    rows = [
+        [name, f"{means[name]:.1f}", f"{np.median(found):.0f}", f"{min(found)}–{max(found)}",
+         f"{sum(n == MOST for n in found)} of {len(found)}", f"{means[name] / best:.2f}"]
+        for name, found in counts.items()
+    ]  # fmt: skip
+    print(f"{len(recorded)} recorded trials; fewest weights: {', '.join(problems)}")
+    columns = ["search", "trials, mean", "median", "range", "not there", "ratio"]
+    show(
+        "Trials to 1 % of the fewest weights", columns, rows, {"trials_ratio": means["ours"] / best}
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,324 @@
+"""The search for a target: against known surfaces, by hand, and the traps of Ray's own searcher."""
+
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from bermo_ray.errors import UserError
+from bermo_ray.search.arms import FrontierSearch
+from bermo_ray.search.sampler import METRIC, TargetSampler
+from bermo_ray.search.searcher import PlanSearcher
+from bermo_ray.search.space import LogUniform, Space
+from bermo_ray.search.surrogate import GaussianProcess
+from bermo_ray.search.target import Target, TargetSearch, sure
+from bermo_ray.trial import Pruning, Trial
+
+LAMBDA, RATE = "pruning__final_lambda", "optimizer__learning_rate"
+DENSE = 0.95
+
+
+def space(fusions: tuple[str, ...] = ("last",)) -> Space:
+    base = Trial(pruning=Pruning())
+    arms = {name: base.replace(fusion__name=name) for name in fusions}
+    ranges = {LAMBDA: LogUniform(1, 100), RATE: LogUniform(1e-4, 1e-2)}
+    return Space(arms=arms, ranges=ranges, spread=LAMBDA)
+
+
+def search(target: str = "0.98x", trials: int = 12, **changes: Any) -> TargetSearch:
+    fusions = changes.pop("fusions", ("last",))
+    seeds = changes.pop("seeds", (0,))
+    return TargetSearch(space(fusions), Target.parse(target), trials, seeds, **changes)
+
+
+def surface(trial: Trial, noise: float = 0.0) -> dict[str, Any]:
+    """Sparsity rises with λ, accuracy falls with sparsity and away from the best rate."""
+    if trial.pruning is None:
+        return {"status": "completed", "final": True, "metric": DENSE, "remaining": 1.0}
+    x = math.log(trial.pruning.final_lambda) / math.log(100)
+    rate = (math.log10(trial.optimizer.learning_rate) + 3) / 1.0  # −1 to 1, best at 0
+    remaining = math.exp(-3 * x)
+    extra = 0.02 if trial.fusion.name == "bermo" else 0.0
+    metric = DENSE - 0.06 * x**2 - 0.03 * rate**2 + extra + noise * (trial.seed - 1)
+    return {"status": "completed", "final": True, "metric": metric, "remaining": remaining}
+
+
+def drive(plan: TargetSearch, outcome: Callable[[Trial], Any] = surface) -> list[Trial]:
+    done = []
+    while (trial := plan.ask()) is not None:
+        done.append(trial)
+        plan.tell(trial, outcome(trial))
+    assert plan.finished
+    return done
+
+
+def test_it_finds_the_edge_of_what_is_feasible() -> None:
+    plan = search("0.98x", trials=20)
+    done = drive(plan)
+    (answer,) = plan.answers()
+    # 0.95·0.98 = 0.931: at the best rate x = √(0.019/0.06), so e^(−3x) weights remain.
+    best = math.exp(-3 * math.sqrt(0.019 / 0.06))
+    assert answer["met"]
+    assert answer["target"] == pytest.approx(0.931)
+    assert answer["metric"] >= 0.931
+    assert best <= answer["remaining"] <= 1.05 * best
+    assert len(done) == 21  # a dense baseline, then the trials
+    assert answer["seeds"] == 1
+    assert math.isnan(answer["sure"])
+
+
+def test_the_first_trials_halve_the_bracket_of_lambda() -> None:
+    plan = search(trials=8)
+    drive(plan, lambda t: surface(t) | ({"metric": DENSE if t.pruning.final_lambda < 30 else 0.5} if t.pruning else {}))  # fmt: skip # noqa: E501
+    assert plan.arms[0].study is not None
+    first = [math.log(t.params[LAMBDA]) / math.log(100) for t in plan.arms[0].study.trials[:4]]
+    # Feasible below 30 (0.739 of the log range): ½ yes, ¾ no, ⅝ yes, 11/16 yes.
+    assert first == pytest.approx([0.5, 0.75, 0.625, 0.6875])
+
+
+def test_nothing_feasible_says_how_close_it_came() -> None:
+    plan = search("0.94", trials=6)
+    drive(plan, lambda t: surface(t) | ({"metric": 0.9 - t.pruning.final_lambda / 1e4} if t.pruning else {}))  # fmt: skip # noqa: E501
+    (answer,) = plan.answers()
+    assert not answer["met"]
+    assert answer["metric"] == max(
+        float(e[0]["metric"]) for e in plan.arms[0].found.values()
+    )  # the closest of all
+    assert answer["seeds_met"] == 0
+
+
+def test_a_target_above_the_dense_baseline_is_not_searched() -> None:
+    plan = search("0.96")
+    done = drive(plan)
+    assert len(done) == 1  # the baseline itself
+    assert plan.refused == ["--target: 0.96 is above last's dense baseline, 0.9500"]
+    assert plan.answers() == []
+    dense = Trial(pruning=None)
+    with pytest.raises(UserError, match="0.96 is above last's dense baseline, 0.9500"):
+        search("0.96", earlier=[(dense, surface(dense))])
+
+
+@pytest.mark.parametrize("text", ["", "x", "high", "-0.5", "0", "nan", "inf", "1.01x"])
+def test_targets_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match="^--target: got [^\n]*$"):
+        Target.parse(text)
+
+
+def test_targets() -> None:
+    assert Target.parse("0.885") == Target(0.885)
+    assert Target.parse("0.99x").level(0.9) == pytest.approx(0.891)
+
+
+@pytest.mark.parametrize("match", ["mean", "last"])
+def test_matching_needs_two(match: str) -> None:
+    with pytest.raises(UserError, match="^--match: got .*expected one of at least two fusions"):
+        search(match=match)
+
+
+def test_the_others_aim_at_what_the_matched_one_reached() -> None:
+    plan = search("0.98x", trials=15, fusions=("bermo", "last"), match="last")
+    done = drive(plan)
+    pruned = [t.fusion.name for t in done if t.pruning]
+    assert pruned == ["last"] * 15 + ["bermo"] * 15  # first who is matched
+    last, bermo = plan.answers()
+    assert bermo["target"] == last["metric"]
+    assert bermo["met"]
+    assert bermo["remaining"] < 0.8 * last["remaining"]  # two points better on this surface
+    never = search("0.94", trials=4, fusions=("bermo", "last"), match="last")
+    drive(never, lambda t: surface(t) | ({"metric": 0.8} if t.pruning else {}))
+    assert never.refused == ["--match: last did not meet its own target"]
+
+
+def test_an_answer_has_all_seeds_and_meets_the_target_on_average() -> None:
+    """The first seed is a point better than the mean: its sparsest trials do not hold."""
+    plan = search("0.93", trials=16, seeds=(2, 1, 0))
+    done = drive(plan, lambda t: surface(t, noise=0.01))
+    (answer,) = plan.answers()
+    again = [t for t in done if t.pruning and t.seed != 2]
+    assert 2 <= len(again) <= 6
+    assert {t.seed for t in again} == {0, 1}
+    first = plan.arms[0].confirmed[0]
+    assert plan._mean(plan.arms[0], first, "metric") < 0.93  # the luckiest was tried, and failed
+    if answer["met"]:
+        assert answer["seeds"] == 3
+        assert answer["metric"] >= 0.93
+    assert len([t for t in done if t.pruning is None]) == 3
+
+
+def test_how_sure() -> None:
+    assert math.isnan(sure([0.9], 0.8))
+    assert sure([0.9, 0.9], 0.9) == 1.0
+    assert sure([0.8, 0.8], 0.9) == 0.0
+    # Mean at the target: as likely as not; t = 1 with one degree of freedom: 3/4.
+    assert sure([0.8, 1.0], 0.9) == pytest.approx(0.5)
+    assert sure([0.9, 1.1], 0.9) == pytest.approx(0.75)
+
+
+def test_earlier_trials_teach_and_stand_for_the_baseline() -> None:
+    arm = Trial(pruning=Pruning())
+    before = [arm.replace(**{LAMBDA: lam, RATE: 1e-3, "seed": 7}) for lam in (2.0, 5.0, 10.0, 20.0)]
+    others = [
+        arm.replace(epochs=9, **{LAMBDA: 3.0}),  # trained otherwise
+        arm.replace(**{LAMBDA: 500.0}),  # outside the ranges
+        arm.replace(fusion__name="dwatt", **{LAMBDA: 3.0}),
+    ]
+    dense = arm.replace(pruning=None)
+    known = [(t, surface(t)) for t in (*before, *others, dense)]
+    known.append((before[0], {"status": "diverged", "metric": 0.5, "remaining": 0.1}))
+    plan = search("0.98x", trials=3, earlier=known)
+    study = plan.arms[0].study
+    assert study is not None
+    assert [t.params[LAMBDA] for t in study.trials] == [2.0, 5.0, 10.0, 20.0]
+    assert study.trials[0].constraints[METRIC] == pytest.approx(
+        0.931 - surface(before[0])["metric"]
+    )
+    done = drive(plan)
+    assert len(done) == 3  # no baseline, no halving: straight to where it matters
+    assert all(t.pruning for t in done)
+
+
+def curve(*points: tuple[int, float, float]) -> list[dict[str, Any]]:
+    return [{"step": s, "density": d, "metric": m} for s, d, m in points]
+
+
+def test_hopeless_is_denser_later_and_worse_than_all_winners() -> None:
+    plan = search("0.90", trials=20)
+    base = plan.ask()
+    assert base is not None
+    plan.tell(base, surface(base))
+    path = curve((10, 1.0, 0.80), (20, 0.6, 0.85), (30, 0.3, 0.91))
+    for _ in range(3):
+        trial = plan.ask()
+        assert trial is not None
+        plan.tell(trial, surface(trial) | {"metric": 0.91, "curve": path})
+    running = plan.ask()
+    assert running is not None
+    assert "hopeless: 0.7000 at density 0.70" in str(plan.hopeless(running, curve((20, 0.7, 0.70))))
+    # Worse than the winners' dense start, but sparser than they ever were by then: fair to go on.
+    assert plan.hopeless(running, curve((20, 0.5, 0.70))) is None
+    # As bad as they were, only earlier than they were there.
+    assert plan.hopeless(running, curve((10, 0.7, 0.70))) is None
+    assert plan.hopeless(running, curve((20, 0.7, 0.84))) is None  # within the margin
+    assert plan.hopeless(running, []) is None
+    # A stopped trial teaches that the target is missed there, not a size.
+    plan.tell(running, {"status": "stopped", "metric": 0.7, "remaining": 0.7})
+    study = plan.arms[0].study
+    assert study is not None
+    assert study.trials[-1].constraints[METRIC] == pytest.approx(0.2)
+    assert study.trials[-1].user_attrs
+    drive(plan)
+
+
+def test_too_few_winners_stop_nothing() -> None:
+    plan = search("0.90")
+    base = plan.ask()
+    assert base is not None
+    plan.tell(base, surface(base))
+    for _ in range(2):
+        trial = plan.ask()
+        assert trial is not None
+        plan.tell(trial, surface(trial) | {"metric": 0.95, "curve": curve((1, 0.1, 0.95))})
+    running = plan.ask()
+    assert running is not None
+    assert plan.hopeless(running, curve((9, 1.0, 0.1))) is None
+
+
+# The traps of Ray's OptunaSearch (stack.md), one by one.
+
+
+@pytest.mark.parametrize("metric", [math.nan, math.inf, None])
+def test_trap_a_trial_without_a_finite_number_does_not_stay_open(metric: float | None) -> None:
+    broken = {"status": "completed", "final": True, "remaining": 0.5}
+    broken |= {"metric": metric} if metric is not None else {}
+    target = search(trials=2)
+    drive(target, lambda t: broken if t.pruning else surface(t))
+    assert target.arms[0].study is not None
+    states = [t.state.name for t in target.arms[0].study.trials]
+    both = FrontierSearch(space(), 2, (0,))
+    while (trial := both.ask()) is not None:
+        both.tell(trial, broken)
+    assert both.finished
+    states += [t.state.name for t in both._studies["last"].trials]
+    assert states == ["FAIL"] * 4
+
+
+def test_trap_two_searches_share_no_study() -> None:
+    one, two = search(trials=2), search(trials=2)
+    drive(one)
+    assert two.arms[0].study is None
+    drive(two)
+    assert one.arms[0].study is not None
+    assert two.arms[0].study is not None
+    assert one.arms[0].study.study_name != two.arms[0].study.study_name
+    assert len(two.arms[0].study.trials) == 2
+
+
+def test_trap_the_sampler_sees_the_constraint() -> None:
+    """Alone the size would lead to one end of the box; the constraint holds it in the middle."""
+    spans = {"x": optuna.distributions.FloatDistribution(1, 100, log=True)}
+    study = optuna.create_study(sampler=TargetSampler(0, spans, None))
+    places = []
+    for _ in range(20):
+        trial = study.ask(dict(spans))
+        x = math.log10(trial.params["x"]) / 2
+        trial.set_constraint(METRIC, 0.5 - x)  # x of at least ½
+        study.tell(trial, 1.0 + 0.2 * x)  # alone it would lead below
+        places.append(x)
+    assert np.abs(np.array(places[8:]) - 0.5).max() < 0.1
+    best = min((t for t in study.trials if t.constraints[METRIC] <= 0), key=lambda t: t.values[0])
+    assert math.log10(best.params["x"]) / 2 == pytest.approx(0.5, abs=0.05)
+
+
+def test_trap_a_resumed_search_knows_what_it_knew(tmp_path: Path) -> None:
+    searcher = PlanSearcher(search(trials=10, seeds=(0, 1)), {})
+    fresh = pickle.loads(pickle.dumps(searcher))  # as Tune keeps it
+    for number in range(7):
+        config = searcher.suggest(str(number))
+        assert isinstance(config, dict)
+        if number not in (4, 6):  # two are under way
+            searcher.on_trial_complete(str(number), surface(Trial.from_json(config["trial"])))
+    searcher.save(str(tmp_path / "state"))
+    fresh.restore(str(tmp_path / "state"))
+    assert PlanSearcher.restored is fresh
+    for number in range(7, 10):
+        assert fresh.suggest(str(number)) == searcher.suggest(str(number))
+    PlanSearcher.restored = None
+
+
+def test_several_seeds_repeat_the_frontier() -> None:
+    plan = FrontierSearch(space(), 6, (0, 1, 2))
+    done = []
+    while (trial := plan.ask()) is not None:
+        done.append(trial)
+        plan.tell(trial, surface(trial))
+    assert plan.finished
+    again = [t for t in done if t.seed > 0]
+    first = {t.recipe: surface(t) for t in done if t.seed == 0}
+
+    def beaten(a: dict[str, Any]) -> bool:
+        others = first.values()
+        return any(b["remaining"] <= a["remaining"] and b["metric"] > a["metric"] for b in others)
+
+    on = {recipe for recipe, a in first.items() if not beaten(a)}
+    assert {t.recipe for t in again} == on
+    assert len(again) == 2 * len(on)
+
+
+def test_the_surrogate_gives_back_what_it_saw_and_a_trend_beyond() -> None:
+    random = np.random.default_rng(0)
+    points = random.random((30, 2))
+    values = np.sin(3 * points[:, 0]) + 2 * points[:, 1]
+    model = GaussianProcess(points, values, iterations=20)
+    mean, deviation = model(points)
+    assert np.abs(mean - values).max() < 0.1
+    assert deviation.max() < 0.2
+    fresh = random.random((50, 2))
+    mean, _ = model(fresh)
+    assert np.abs(mean - np.sin(3 * fresh[:, 0]) - 2 * fresh[:, 1]).max() < 0.3
+    same = GaussianProcess(points[:3], np.ones(3))  # nothing to learn is no error
+    assert np.allclose(same(fresh)[0], 1.0)
