@@ -78,6 +78,12 @@ def test_table_prints_and_writes(
     call(monkeypatch, "table", "mine", "--runs", str(runs), "--out", str(tmp_path / "t.csv"))
     assert pyarrow.csv.read_csv(tmp_path / "t.csv").num_rows == 2
     assert results.load("mine", tracking.store_uri(runs))["seed"].to_pylist() == [0, 1]
+    best = "SELECT seed, metric FROM trials ORDER BY metric DESC LIMIT 1"
+    call(monkeypatch, "table", "mine", "--runs", str(runs), "--sql", best)
+    assert capsys.readouterr().out.split() == ["seed", "metric", "0", "0.9"]
+    file = str(tmp_path / "best.parquet")
+    call(monkeypatch, "table", "mine", "--runs", str(runs), "--sql", best, "--out", file)
+    assert pq.read_table(file).to_pylist() == [{"seed": 0, "metric": 0.9}]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +91,7 @@ def test_table_prints_and_writes(
     [
         (["table", "other"], "no study 'other' in"),
         (["table", "mine", "--out", "x.txt"], "expected a name ending in .parquet or .csv"),
+        (["table", "mine", "--sql", "SELECT x FROM trials"], "error: sql: Binder Error"),
         (["ui", "--runs", "nowhere"], "no studies in"),
     ],
 )
