@@ -1,5 +1,6 @@
 """The search for a target: against known surfaces, by hand, and the traps of Ray's own searcher."""
 
+import json
 import math
 import pickle
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pyarrow.parquet as pq
 import pytest
 
 from bermo_ray.errors import UserError
@@ -186,7 +188,7 @@ def curve(*points: tuple[int, float, float]) -> list[dict[str, Any]]:
     return [{"step": s, "density": d, "metric": m} for s, d, m in points]
 
 
-def test_hopeless_is_denser_later_and_worse_than_all_winners() -> None:
+def test_hopeless_is_late_denser_and_worse_than_all_winners() -> None:
     plan = search("0.90", trials=20)
     base = plan.ask()
     assert base is not None
@@ -199,11 +201,11 @@ def test_hopeless_is_denser_later_and_worse_than_all_winners() -> None:
     running = plan.ask()
     assert running is not None
     assert "hopeless: 0.7000 at density 0.70" in str(plan.hopeless(running, curve((20, 0.7, 0.70))))
-    # Worse than the winners' dense start, but sparser than they ever were by then: fair to go on.
+    # Sparser than the winners were by then: their dense start is no measure for it.
     assert plan.hopeless(running, curve((20, 0.5, 0.70))) is None
-    # As bad as they were, only earlier than they were there.
-    assert plan.hopeless(running, curve((10, 0.7, 0.70))) is None
-    assert plan.hopeless(running, curve((20, 0.7, 0.84))) is None  # within the margin
+    assert plan.hopeless(running, curve((10, 1.0, 0.10))) is None  # early: it may catch up
+    assert plan.hopeless(running, curve((20, 0.7, 0.81))) is None  # within the margin
+    assert plan.hopeless(running, curve((20, 0.2, 0.10))) is None  # sparser than any winner ended
     assert plan.hopeless(running, []) is None
     # A stopped trial teaches that the target is missed there, not a size.
     plan.tell(running, {"status": "stopped", "metric": 0.7, "remaining": 0.7})
@@ -214,6 +216,34 @@ def test_hopeless_is_denser_later_and_worse_than_all_winners() -> None:
     drive(plan)
 
 
+@pytest.mark.parametrize("fusion", ["last", "bermo"])
+@pytest.mark.parametrize("share", [0.95, 0.98])
+def test_of_recorded_trials_none_is_stopped_that_would_have_met_the_target(
+    fusion: str, share: float
+) -> None:
+    file = Path(__file__).parents[2] / "benchmarks" / "surface.parquet"
+    rows = [r for r in pq.read_table(file).to_pylist() if r["fusion"] == fusion]
+    dense = next(r["metric"] for r in rows if r["method"] == "dense")
+    plan = search(f"{share * dense}")
+    base = plan.ask()
+    assert base is not None
+    plan.tell(base, surface(base) | {"metric": dense})
+    running = plan.ask()
+    assert running is not None
+    stopped = []
+    for row in rows:
+        if row["method"] == "dense":
+            continue
+        path = curve(*json.loads(row["curve"]))
+        met = row["status"] == "completed" and row["metric"] >= share * dense
+        if any(plan.hopeless(running, path[:n]) for n in range(1, len(path))):
+            stopped.append(met)
+        elif met:
+            plan.arms[0].winners.append(path)
+    assert len(stopped) > 3
+    assert not any(stopped)
+
+
 def test_too_few_winners_stop_nothing() -> None:
     plan = search("0.90")
     base = plan.ask()
@@ -222,7 +252,7 @@ def test_too_few_winners_stop_nothing() -> None:
     for _ in range(2):
         trial = plan.ask()
         assert trial is not None
-        plan.tell(trial, surface(trial) | {"metric": 0.95, "curve": curve((1, 0.1, 0.95))})
+        plan.tell(trial, surface(trial) | {"metric": 0.95, "curve": curve((9, 0.1, 0.95))})
     running = plan.ask()
     assert running is not None
     assert plan.hopeless(running, curve((9, 1.0, 0.1))) is None
