@@ -233,3 +233,59 @@ def test_a_trial_that_fails_is_a_row(tiny: str, tmp_path: Path) -> None:
     assert len(failed) >= 4  # the first two may have been quicker than the sabotage
     assert all("its weights can't be loaded" in r["reason"] for r in failed)
     assert "failed" in out
+
+
+def test_a_target_over_seeds_and_what_a_second_study_learns_from_the_first(tmp_path: Path) -> None:
+    options = (
+        "--train-rows", "600", "--dev-rows", "100", "--epochs", "1", "--fusions", "last",
+        "--trials", "3", "--lambdas", "0.5", "20",
+    )  # fmt: skip
+    first = ("--name", "first", "--target", "0.9x", "--seeds", "0", "1")
+    process = start(tmp_path, *options, *first, session=True)
+
+    def some() -> list[str]:
+        done = (tmp_path / "first" / "study.json").is_file()
+        return results.load("first", uri(tmp_path))["status"].to_pylist() if done else []
+
+    # Both baselines and a pruned trial have ended, and Tune has saved that.
+    wait_for(lambda: some().count("completed") >= 3 and _saved(tmp_path, "first") >= 3, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    out = finish(start(tmp_path, "--resume", "--name", "first"))
+    table = results.load("first", uri(tmp_path))
+    rows = table.to_pylist()
+    dense = [r["metric"] for r in rows if r["method"] == "dense"]
+    assert len(dense) == 2
+    pruned = [r for r in rows if r["method"] == "l0" and r["seed"] == 0]
+    assert len(pruned) == 3
+    (answer,) = pq.read_table(tmp_path / "first" / "answers.parquet").to_pylist()
+    assert answer["target"] == pytest.approx(0.9 * sum(dense) / 2)
+    whole = results.over_seeds(table).to_pylist()
+    met = [
+        r for r in whole
+        if r["method"] == "l0" and r["seeds"] == 2 and r["metric"] >= answer["target"]
+    ]  # fmt: skip
+    assert answer["met"] == bool(met)
+    if met:
+        assert answer["remaining"] == pytest.approx(min(r["remaining"] for r in met))
+        assert f"met with {answer['remaining']:.1%} of the weights" in out
+
+    finish(start(tmp_path, *options, "--name", "second", "--target", "0.9x"))
+    again = results.load("second", uri(tmp_path))
+    assert again["method"].to_pylist() == ["l0"] * 3  # the baseline is known
+    assert not set(again["trial_id"].to_pylist()) & {r["trial_id"] for r in pruned}
+    too_much = start(tmp_path, *options, "--name", "third", "--target", "0.9999")
+    _, err = too_much.communicate(timeout=200)
+    assert too_much.returncode == 2
+    assert "is above last's dense baseline" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def _saved(runs: Path, name: str) -> int:
+    """Ends that are in the searcher's saved state."""
+    files = sorted((runs / "checkpoints" / name).glob("searcher-state-*"))
+    try:
+        log = json.loads(files[-1].read_text())["log"] if files else []
+    except json.JSONDecodeError:
+        return 0
+    return sum("told" in entry for entry in log)

@@ -15,8 +15,9 @@ from bermo_ray.search.surrogate import GaussianProcess
 METRIC = "metric"  # name of the constraint: target − metric, met when at most 0
 UNKNOWN = "remaining unknown"  # attribute of a trial that ended before its remaining weights were
 FIRST = 4  # trials that halve the bracket of λ before there is anything to model
-GLOBAL, LOCAL = 512, 128  # candidates: over the box, and around the best at each of two scales
-SCALES = (0.15, 0.05)
+MODELLED = 100  # trials, those nearest to the best: more cost much and say little there
+GLOBAL, LOCAL = 512, 128  # candidates: over the box, and around the best at each scale
+SCALES = (0.15, 0.05, 0.015, 0.005)
 
 
 class TargetSampler(optuna.samplers.BaseSampler):
@@ -97,24 +98,25 @@ class TargetSampler(optuna.samplers.BaseSampler):
         short = np.array([shortfall(t) for t in known])
         sized = np.array([UNKNOWN not in t.user_attrs for t in known])
         sizes = np.log([max(float(t.values[0]), 1e-6) for t in known])
-        size = GaussianProcess(points[sized], sizes[sized]) if sized.sum() > 1 else None
-        miss = GaussianProcess(points, short)
+        met = (short <= 0) & sized
+        best = int(np.flatnonzero(met)[np.argmin(sizes[met])]) if met.any() else None
+        used = np.arange(len(known))
+        if len(known) > MODELLED:
+            centre = points[int(np.argmin(short)) if best is None else best]
+            used = np.argsort(np.linalg.norm(points - centre, axis=1), kind="stable")[:MODELLED]
+        miss = GaussianProcess(points[used], short[used])
         if len(running):  # believed to end where they are expected to
-            points = np.concatenate([points, running])
-            short = np.append(short, miss(running)[0])
-            miss = GaussianProcess(points, short)
-        met = (short[: len(known)] <= 0) & sized
-        centre = points[: len(known)][met][np.argmin(sizes[met])] if met.any() else None
-        candidates = self._candidates(points.shape[1], centre)
+            believed = np.append(short[used], miss(running)[0])
+            miss = GaussianProcess(np.concatenate([points[used], running]), believed)
+        candidates = self._candidates(points.shape[1], None if best is None else points[best])
         mean, deviation = miss(candidates)
-        chance = ndtr(-mean / deviation)
-        if centre is None or size is None:
-            worth = chance
-        else:
-            mean, deviation = size(candidates)
-            z = (sizes[met].min() - mean) / deviation
+        worth = ndtr(-mean / deviation)
+        if best is not None:
+            fit = used[sized[used]]
+            mean, deviation = GaussianProcess(points[fit], sizes[fit])(candidates)
+            z = (sizes[best] - mean) / deviation
             density = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-            worth = deviation * (z * ndtr(z) + density) * chance
+            worth = worth * deviation * (z * ndtr(z) + density)
         if len(running):  # not where one runs already
             near = np.min(np.linalg.norm(candidates[:, None] - running[None], axis=-1), axis=1)
             worth = worth * np.minimum(1.0, near / SCALES[1])
