@@ -93,15 +93,17 @@ def load_all(uri: str | None = None) -> pa.Table:
     return _table(store.every(tracking.store_uri(Path(RUNS), uri), _KEYS))
 
 
-def query(sql: str, **tables: pa.Table) -> pa.Table:
+def query(sql: str, uri: str | None = None, **tables: pa.Table) -> pa.Table:
     """Runs SQL (DuckDB's) over Arrow tables, each under its name: ``query("SELECT max(metric) FROM
-    trials WHERE remaining < 0.2", trials=load("NAME"))``. Nothing but these tables can be read.
+    trials WHERE remaining < 0.2", trials=load("NAME"))``. Without tables, ``trials`` are those of
+    all studies of the store (``uri``, as for :func:`load`). Nothing else can be read.
 
     Raises:
         UserError: what DuckDB says of the statement, in one line.
     """
     import duckdb
 
+    tables = tables or {"trials": load_all(uri)}
     with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as database:
         for name, table in tables.items():
             database.register(name, table)

@@ -1,6 +1,7 @@
 """The search for frontiers: Optuna over two objectives, one study an arm."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import optuna
@@ -18,9 +19,16 @@ OBJECTIVES: tuple[tuple[str, Literal["minimize", "maximize"]], ...] = (
 
 class FrontierSearch(Plan):
     """The fixed trials, then the arms in turn until each had ``trials_per_arm``; at last what no
-    other trial of its arm beats is run again with the other seeds."""
+    other trial of its arm beats is run again with the other seeds. Earlier trials of the same kind
+    teach the samplers."""
 
-    def __init__(self, space: Space, trials_per_arm: int, seeds: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        space: Space,
+        trials_per_arm: int,
+        seeds: tuple[int, ...],
+        earlier: Sequence[tuple[Trial, Report]] = (),
+    ) -> None:
         self.space, self.trials_per_arm, self.seeds = space, trials_per_arm, seeds
         self.fixed = [t.replace(seed=seed) for seed in seeds for t in space.fixed]
         searched = len(space.arms) * trials_per_arm
@@ -31,6 +39,22 @@ class FrontierSearch(Plan):
         self._again: list[Trial] | None = None
         self._studies = {name: self._study(i) for i, name in enumerate(space.arms)}
         self._searched = len(self.fixed) + searched
+        for trial, report in earlier:
+            self._know(trial, report)
+
+    def _know(self, trial: Trial, report: Report) -> None:
+        """Teaches the samplers an earlier trial, if it is of a kind that is searched here."""
+        if trial.pruning is None or not completed(report, *(key for key, _ in OBJECTIVES)):
+            return
+        for arm, study in self._studies.items():
+            if (place := self.space.place(arm, trial)) is not None:
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        params=place,
+                        distributions=dict(self.space.distributions),
+                        values=[float(report[key]) for key, _ in OBJECTIVES],
+                    )
+                )
 
     def _study(self, index: int) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)

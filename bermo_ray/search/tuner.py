@@ -55,6 +55,7 @@ def run(
                 checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
             ),
         )
+    PlanSearcher.restored = None
     results = tuner.fit()
     ended = all(r.error is not None or (r.metrics or {}).get("final") for r in results)
     if not ended or not (_newest(storage, name, "searcher-state-") or {}).get("finished"):

@@ -123,7 +123,7 @@ class Study(Generic[O]):
             except UserError as error:
                 problems += error.problems
         if problems or made is None:
-            raise UserError(*problems)
+            raise UserError(*dict.fromkeys(problems))
         return made
 
     def _as_before(self, options: O, runs: Path) -> O:

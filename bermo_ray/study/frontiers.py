@@ -84,13 +84,13 @@ def space(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Space:
 def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
     """The plan: the whole frontier or, with a target, its sparsest point that meets it."""
     where = space(options, pruning, usual)
+    earlier = [] if options.fresh else _earlier(options)
     if options.target is None and options.match is None:
-        return FrontierSearch(where, options.trials, options.seeds)
+        return FrontierSearch(where, options.trials, options.seeds, earlier)
     target = Target.parse(options.target or "0.99x")
     metric = registry.get(options.task).metric
     if not target.relative and target.value > 1:
         raise UserError(f"--target: got {target.value:g}, but {metric} is at most 1")
-    earlier = [] if options.fresh else _earlier(options)
     return TargetSearch(where, target, options.trials, options.seeds, options.match, earlier)
 
 

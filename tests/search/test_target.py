@@ -288,6 +288,19 @@ def test_trap_two_searches_share_no_study() -> None:
     assert len(two.arms[0].study.trials) == 2
 
 
+def test_trap_two_objectives_start_warm() -> None:
+    arm = Trial(pruning=Pruning())
+    before = [arm.replace(**{LAMBDA: lam, RATE: 1e-3}) for lam in (2.0, 50.0)]
+    known = [(t, surface(t)) for t in (*before, arm.replace(epochs=9, **{LAMBDA: 3.0}))]
+    plan = FrontierSearch(space(), 3, (0,), known)
+    study = plan._studies["last"]
+    assert [t.params[LAMBDA] for t in study.trials] == [2.0, 50.0]
+    assert study.trials[0].values == [surface(before[0])[k] for k in ("remaining", "metric")]
+    while (trial := plan.ask()) is not None:
+        plan.tell(trial, surface(trial))
+    assert [t.state.name for t in study.trials] == ["COMPLETE"] * 5
+
+
 def test_trap_the_sampler_sees_the_constraint() -> None:
     """Alone the size would lead to one end of the box; the constraint holds it in the middle."""
     spans = {"x": optuna.distributions.FloatDistribution(1, 100, log=True)}
