@@ -1,0 +1,84 @@
+"""What a person reads: at 80 columns, with the numbers where they belong."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from bermo_ray.results import figures, layer_counts, layer_losses, text
+from bermo_ray.results.mixes import MIXES
+from bermo_ray.training.layer_scores import SCORES
+from tests.results.test_layer_counts import row, table
+
+
+def shown(what: Any) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=80, highlight=False).print(what)
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    return [" ".join(line.split()) for line in lines]
+
+
+def test_losses_and_counts(tmp_path: Path) -> None:
+    rows = table(
+        row(0, 0.90, (0.90, 0.91)), row(3, 0.89, (0.895, 0.90)), row(6, 0.8, (0.80, 0.81)),
+        row(0, 0.5, (0.5, 0.5), task="entities", status="diverged"),
+    )  # fmt: skip
+    losses = layer_losses(rows)
+    lines = shown(text.losses_table(losses))
+    assert "tense b whole 0 0.9000 0.00 M 1.00× 1.00×" in lines
+    assert "top 6 0.8000 +10.00 0.00 M 2.00× 2.00×" in lines
+    counts = layer_counts(rows, (1.0, 2.0))
+    lines = shown(text.counts_table(counts))
+    assert lines[-1] == "tense b 3 (1.00) 3 (1.00) 3 of 12"
+    remarks = text.remarks(counts, rows)
+    assert remarks == ["entities on b: the whole model did not complete, so there is no count"]
+    for draw, found in ((figures.strategies_figure, losses), (figures.counts_figure, counts)):
+        file = draw(found, tmp_path / "figure.png")
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_scores() -> None:
+    scores = {"variance": 0.5, "aggregate": 2.0, "contribution": 0.95}
+    rows = [{"task": "t", "backbone": "a/b", "layer": i} | scores for i in (1, 2)]
+    lines = shown(text.scores_table(pa.Table.from_pylist(rows, schema=SCORES)))
+    assert lines[-2:] == ["t b 1 5.000e-01 2.0 0.9500", "2 5.000e-01 2.0 0.9500"]
+
+
+def test_mixes(tmp_path: Path) -> None:
+    base = {"remaining": 0.5, "metric": 0.9, "latency": 0.02, "seeds": 1, "best": False}
+    rows = [
+        base | {"size": 1.0, "count": 0, "best": True, "on_frontier": True},
+        base | {"size": 0.5, "count": 2, "target": 0.75, "p_value": 0.04, "on_frontier": False},
+    ]
+    mixes = pa.Table.from_pylist(rows, schema=MIXES)
+    lines = shown(text.mixes_table(mixes, "accuracy"))
+    assert lines[-2] == "100.0% 0 50.0% 0.9000 20.0 ms *f"
+    assert lines[-1] == "50.0% 2 75.0% 50.0% 0.9000 20.0 ms 0.04"
+    file = figures.mixes_figure(mixes, "accuracy", tmp_path / "mixes.png")
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ({}, ["met with 20.0% of the weights", "2 of them there; 80% sure"]),
+        ({"met": False, "metric": 0.88}, ["not met; the closest is 0.0200 short, with 20.0%"]),
+        ({"met": False}, ["not met; met by some seeds only"]),
+        ({"seeds": 1}, ["over 1 seed, 2 of them there; one seed says nothing"]),
+        ({"recipe": None}, ["no pruned trial completed"]),
+    ],
+)
+def test_answers(change: dict[str, Any], lines: list[str]) -> None:
+    answer = {
+        "fusion": "last", "target": 0.9, "dense": 0.95, "met": True, "recipe": "r", "seeds": 2,
+        "trial_id": "abcdef", "final_lambda": 10.0, "learning_rate": 1e-3, "mask_rate": 0.1,
+        "remaining": 0.2, "metric": 0.91, "seeds_met": 2, "sure": 0.8,
+    }  # fmt: skip
+    found = text.answers(pa.Table.from_pylist([answer | change]), "accuracy")
+    assert found[0].startswith("last: accuracy >= 0.9000 (dense 0.9500): ")
+    for line in lines:
+        assert line in " ".join(found)
