@@ -17,12 +17,12 @@ from typing import Annotated
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.models import backbone
 from bermo_ray.results import figures, predictions, text
 from bermo_ray.results.mixes import mixes
 from bermo_ray.search.plan import Grid
 from bermo_ray.study import OneTask, Study, by_backbone, command, parse
 from bermo_ray.tasks import registry
+from bermo_ray.training.trained import depth_of
 from bermo_ray.trial import Trial
 
 # epochs, batch size, learning rate, mask rate: the shipped encoder has minutes, so large rates.
@@ -76,7 +76,7 @@ def plan(options: Options) -> Grid:
         optimizer__learning_rate=options.learning_rate or rate,
         optimizer__mask_rate=options.mask_rate or mask,
     )
-    depth = backbone.depth(base.backbone)
+    depth = depth_of(base)
     counts = range(depth) if options.counts is None else options.counts
     if bad := [count for count in counts if not 0 <= count < depth]:
         raise UserError(f"--counts: got {bad[0]}, expected 0 <= count < {depth} layers")

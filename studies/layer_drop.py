@@ -16,12 +16,13 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from bermo_ray.models import backbone, layer_drop
+from bermo_ray.models import layer_drop
 from bermo_ray.results import figures, layer_losses, text
 from bermo_ray.results.layer_counts import speed_only
 from bermo_ray.search.plan import Grid
 from bermo_ray.study import ManyTasks, Study, by_backbone, command, parse
 from bermo_ray.training.layer_scores import layer_scores
+from bermo_ray.training.trained import depth_of
 from bermo_ray.trial import LayerDrop, Trial
 
 
@@ -42,7 +43,7 @@ class Options(ManyTasks):
 
 def drops(options: Options, base: Trial) -> list[Trial]:
     """The whole model, then every strategy with every count."""
-    depth = backbone.depth(base.backbone)
+    depth = depth_of(base)
     counts = options.counts or sorted({round(depth * share) for share in (1 / 6, 1 / 3, 1 / 2)})
     return [base] + [
         base.replace(layer_drop=LayerDrop(strategy=strategy, count=count, every=options.every))

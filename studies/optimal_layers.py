@@ -14,10 +14,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from bermo_ray.models import backbone, layer_drop
+from bermo_ray.errors import UserError
+from bermo_ray.models import layer_drop
 from bermo_ray.results import figures, layer_counts, predictions, text
 from bermo_ray.search.bracket import Brackets
 from bermo_ray.study import ManyTasks, Study, command, parse
+from bermo_ray.training.trained import depth_of
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,9 @@ class Options(ManyTasks):
 def plan(options: Options) -> Brackets:
     """A bracket for each task and encoder, from no layer dropped to all but one."""
     layer_drop.known(options.strategy)
-    bases = [
-        (base, layer_drop.most(options.strategy, backbone.depth(base.backbone)))
-        for base in options.bases()
-    ]
+    if options.dev_half is not None:
+        raise UserError("--dev-half: this study takes one half to search and one to verify itself")
+    bases = [(base, layer_drop.most(options.strategy, depth_of(base))) for base in options.bases()]
     return Brackets(bases, options.strategy, options.thresholds, options.seeds)
 
 

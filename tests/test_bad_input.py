@@ -130,6 +130,7 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
         ("layer_drop", ["--every", "2"], "one every 2 epochs, take 4 epochs"),
         ("layer_drop", ["--tasks", "tenze"], "unknown task 'tenze': did you mean tense?"),
         ("optimal_layers", ["--strategy", "tpo"], "unknown layer_drop.strategy 'tpo'"),
+        ("optimal_layers", ["--dev-half", "first"], "--dev-half: this study takes one half"),
         ("optimal_layers", ["--thresholds", "-1"], "--thresholds: got [-1.0], expected points"),
         ("drop_and_prune", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
         ("drop_and_prune", ["--counts", "6"], "--counts: got 6, expected 0 <= count < 6 layers"),

@@ -65,13 +65,13 @@ def strategies_figure(losses: pa.Table, file: Path) -> Path:
     import numpy as np
 
     rows = losses.to_pylist()
-    backbones = list(dict.fromkeys(r["backbone"] for r in rows))
+    backbones = list(dict.fromkeys(r["backbone"] for r in rows)) or ["no whole model completed"]
     figure = Figure(figsize=(1 + 4.5 * len(backbones), 4), layout="constrained")
     panels = figure.subplots(1, len(backbones), squeeze=False)[0]
     for axes, backbone in zip(panels, backbones, strict=True):
         own = [r for r in rows if r["backbone"] == backbone]
         tasks = {r["task"] for r in own}
-        whole = float(np.mean([r["metric"] for r in own if r["count"] == 0]))
+        whole = float(np.mean([r["metric"] for r in own if r["count"] == 0] or [np.nan]))
         strategies = sorted({r["strategy"] for r in own if r["count"]})
         for place, strategy in enumerate(strategies):
             by_count: dict[int, list[float]] = {}
@@ -90,7 +90,8 @@ def strategies_figure(losses: pa.Table, file: Path) -> Path:
         axes.set_title(f"{Path(backbone).name}: {', '.join(sorted(tasks))}", loc="left", fontsize=9)
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("metric on dev, mean over tasks")
-    panels[-1].legend(frameon=False, fontsize=8)
+    if rows:
+        panels[-1].legend(frameon=False, fontsize=8)
     figure.savefig(file, dpi=150)
     return file
 
@@ -110,6 +111,10 @@ def counts_figure(counts: pa.Table, file: Path) -> Path:
         said[place] = f"{r['count']} ({r['loss_second']:.2f})"
     figure = Figure(figsize=(3.2 + 1.1 * len(thresholds), 1.5 + 0.4 * len(lines)), layout="constrained")  # fmt: skip # noqa: E501
     axes = figure.subplots()
+    if not rows:
+        axes.text(0.5, 0.5, "no whole model completed", ha="center")
+        figure.savefig(file, dpi=150)
+        return file
     image = axes.imshow(share, cmap="viridis", vmin=0, vmax=100, aspect="auto")
     for (row, column), text in said.items():
         colour = "white" if share[row, column] < 50 else "black"
@@ -150,7 +155,8 @@ def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
     right.set_xlabel("latency of a forward, ms (dense kernels)")
     for axes in (left, right):
         axes.grid(alpha=0.25)
-    left.legend(frameon=False, fontsize=8)
+    if rows:
+        left.legend(frameon=False, fontsize=8)
     figure.savefig(file, dpi=150)
     return file
 

@@ -79,15 +79,17 @@ def non_dominated(table: pa.Table, objectives: Mapping[str, Way]) -> pa.Table:
     signs = {"min": 1.0, "max": -1.0}
     costs = np.stack([signs[way] * table[n].to_numpy() for n, way in objectives.items()], axis=1)
     _, first = np.unique(costs, axis=0, return_index=True)
-    # By the sum of ranks a row comes after every row that dominates it.
-    ranks = np.argsort(np.argsort(costs[first], axis=0), axis=0).sum(axis=1)
+    # By the sum of ranks a row comes after every row that dominates it: unique rows are sorted, so
+    # that of rows equal in one objective the one that dominates has the lower rank in it too.
+    order = np.argsort(costs[first], axis=0, kind="stable")
+    ranks = np.argsort(order, axis=0).sum(axis=1)
     left = first[np.argsort(ranks, kind="stable")]
     kept: list[int] = []
     while len(left):
         best, left = left[0], left[1:]
         kept.append(int(best))
         left = left[np.any(costs[left] < costs[best], axis=1)]
-    return table.take(sorted(kept))
+    return table.take(pa.array(sorted(kept), pa.int64()))
 
 
 def hypervolume(
@@ -127,7 +129,7 @@ def remaining_at(front: pa.Table, metric: float) -> float:
 
 
 def _interpolated(remaining: np.ndarray, metric: np.ndarray, level: float) -> float:
-    if len(metric) == 0 or level > metric[-1]:
+    if len(metric) == 0 or level > metric[-1] + 1e-12:  # means may differ in their last bit
         return float("nan")
     return float(np.interp(level, metric, remaining))
 

@@ -61,18 +61,24 @@ LOSSES, COUNTS = _schema(_LOSSES), _schema(_COUNTS)
 
 
 def _groups(table: pa.Table) -> dict[tuple[str, str], dict[tuple[str, int], list[Row]]]:
-    """(task, backbone) -> (strategy, count) -> rows with a metric, the first seed's first.
+    """(task, backbone) -> (strategy, layers dropped from the whole model) -> rows with a metric, by
+    seed. The whole model is ("none", 0): what drops nothing itself, wherever it started from.
 
     Diverged trials count: what they reached is what dropping that much gives.
     """
     found: dict[tuple[str, str], dict[tuple[str, int], list[Row]]] = {}
-    rows = [r for r in table.to_pylist() if r["status"] in ("completed", "diverged")]
+    rows = [
+        r for r in table.to_pylist()
+        if r["status"] in ("completed", "diverged")
+        and r["metric"] is not None and r["parameters"] is not None
+    ]  # fmt: skip
+    rows.sort(key=lambda r: r["seed"])
+    wholes = {(r["task"], r["backbone"]): r["count"] for r in rows if r["strategy"] is None}
     for row in rows:
-        if row["metric"] is None or row["parameters"] is None:
-            continue
-        group = found.setdefault((row["task"], row["backbone"]), {})
-        key = (row["strategy"] or "none", row["count"]) if row["count"] else ("none", 0)
-        group.setdefault(key, []).append(row)
+        name = (row["task"], row["backbone"])
+        count = row["count"] - wholes.get(name, 0)
+        key = ("none", 0) if row["strategy"] is None else (row["strategy"], count)
+        found.setdefault(name, {}).setdefault(key, []).append(row)
     return found
 
 
@@ -132,25 +138,30 @@ def layer_counts(
     """The most layers that each task can spare at each threshold (Table 4).
 
     Found on the first half of the dev set, verified on the second; with ``predictions`` the
-    difference on the second half is tested by McNemar. Means are over seeds. A task whose whole
-    model did not complete has no row.
+    difference on the second half is tested by McNemar. Means are over seeds; a count that lacks a
+    seed is none. A task whose whole model did not complete with every seed has no row.
     """
     rows: list[Row] = []
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for row in table.to_pylist():
+        seeds.setdefault((row["task"], row["backbone"]), set()).add(row["seed"])
     for (task, backbone), group in sorted(_groups(table).items()):
-        whole = group.get(("none", 0))
-        if any(row["status"] != "completed" for row in whole or []):
+        wanted = len(seeds[task, backbone])
+        whole = group.get(("none", 0), [])
+        if sum(row["status"] == "completed" for row in whole) < wanted:
             continue  # no better than a constant answer: nothing to lose
-        first, second = (_mean(whole or [], half) for half in ("first_half", "second_half"))
-        if whole is None or first is None or second is None:
+        first, second = (_mean(whole, half) for half in ("first_half", "second_half"))
+        if first is None or second is None:
             continue
         for strategy in sorted({s for s, _ in group if s != "none"} or {"none"}):
-            own = {0: whole} | {count: r for (s, count), r in group.items() if s == strategy}
+            tried = {k: r for (s, k), r in group.items() if s == strategy and k}
+            own = {0: whole} | {k: r for k, r in tried.items() if len(r) == wanted}
             losses = {
                 k: 100 * (first - m)
                 for k, r in sorted(own.items())
                 if (m := _mean(r, "first_half")) is not None
             }
-            trainings = sum(len(r) for r in own.values())
+            trainings = sum(len(r) for r in (whole, *tried.values()))
             ordered = list(losses.values())
             for threshold in thresholds:
                 count = max(k for k, loss in losses.items() if within(loss, threshold))

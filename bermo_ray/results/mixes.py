@@ -47,10 +47,11 @@ def mixes(table: pa.Table, sizes: list[float], predictions: Predictions | None =
     merged = merged.set_column(place, "latency", pa.array(known, pa.float64()))
     front = set(non_dominated(merged, OBJECTIVES)["run_id"].to_pylist())  # type: ignore[arg-type]
     rows = []
+    depth = max(merged["layers"].to_pylist(), default=0)
     for row in merged.to_pylist():
         pruning = json.loads(row["trial"])["pruning"]
         target = pruning["target"] if pruning else None
-        asked = (1.0 if target is None else target) * row["layers"] / (row["layers"] + row["count"])
+        asked = (1.0 if target is None else target) * row["layers"] / depth
         size = min([*sizes, 1.0], key=lambda s: abs(s - asked))
         rows.append(row | {"size": size, "target": target, "on_frontier": row["run_id"] in front})
     rows.sort(key=lambda r: (-r["size"], r["count"]))

@@ -47,7 +47,8 @@ class Brackets(Plan):
             raise UserError(f"--thresholds: got {list(thresholds)}, expected points of 0 or more")
         self.strategy, self.seeds = strategy, seeds
         self.thresholds = sorted(set(thresholds))
-        self.lines = [Line(base, deepest) for base, deepest in bases]
+        each = {base.id: Line(base, deepest) for base, deepest in bases}  # named twice, run once
+        self.lines = list(each.values())
         self.most = sum(line.deepest + 1 for line in self.lines) * len(seeds)
         self._waiting: list[Trial] = []
         self._places: dict[str, tuple[Line, int, int]] = {}  # trial id -> line, count, seed's place

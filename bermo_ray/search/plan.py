@@ -52,11 +52,10 @@ class Plan(ABC):
 
 def completed(report: Report | None, *keys: str) -> bool:
     """Whether a trial completed with finite numbers under these keys."""
-    return (
-        report is not None
-        and report.get("status") == "completed"
-        and all(math.isfinite(report.get(key, math.nan)) for key in keys)
-    )
+    if report is None or report.get("status") != "completed":
+        return False
+    values = [report.get(key) for key in keys]
+    return all(isinstance(v, int | float) and math.isfinite(v) for v in values)
 
 
 class Grid(Plan):

@@ -118,8 +118,8 @@ class TargetSearch(Plan):
         self.most -= sum(len(arm.dense) for arm in self.arms)
         for arm in self.arms:
             self._aim(arm)
-        if refused := self.refused:  # seen among earlier trials: nothing is started
-            raise UserError(*refused)
+        if len(self.refused) == len(self.arms):  # seen among earlier trials: nothing is started
+            raise UserError(*self.refused)
 
     @staticmethod
     def dense(base: Trial, seed: int) -> Trial:
@@ -312,13 +312,13 @@ class TargetSearch(Plan):
                 "target": arm.target,
                 "dense": statistics.fmean(known),
                 "met": met is not None,
+                "recipe": recipe,
             }
             if recipe is not None:
                 trial, ends = arm.trials[recipe], whole[recipe]
                 metrics = [float(end["metric"]) for end in ends]
                 assert trial.pruning is not None
                 row |= {
-                    "recipe": recipe,
                     "trial_id": trial.replace(seed=self.seeds[0]).id,
                     "final_lambda": trial.pruning.final_lambda,
                     "learning_rate": trial.optimizer.learning_rate,

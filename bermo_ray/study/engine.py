@@ -139,7 +139,9 @@ class Study(Generic[O]):
         if not file.is_file():
             raise UserError(f"--resume: no study {name!r} in {runs}")
         content = json.loads(file.read_text())
-        saved, mine = content["options"], _plain(options)
+        mine = _plain(options)
+        defaults = {f.name: _plain_value(f.default) for f in fields(options)}
+        saved = defaults | content["options"]  # written before an option there is now
         problems = []
         if content["kind"] != self.kind:
             problems.append(f"--name: {name} is a study of {content['kind']}, not of {self.kind}")

@@ -1,5 +1,6 @@
 """What the frontier studies share: arms of fusions, ranges of λ and rates, a target if any."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -27,6 +28,25 @@ from bermo_ray.trial import Pruning, Trial
 
 Range = tuple[float, float]
 F = TypeVar("F", bound="FrontierOptions")
+ANSWERS = pa.schema([
+    pa.field(name, kind, metadata={"meaning": meaning})
+    for name, kind, meaning in (
+        ("fusion", pa.string(), ""),
+        ("target", pa.float64(), "metric asked for"),
+        ("dense", pa.float64(), "the baseline's, mean over seeds"),
+        ("met", pa.bool_(), "whether a recipe met it on average, over all seeds"),
+        ("recipe", pa.string(), "that one, the sparsest; else the one that came closest"),
+        ("trial_id", pa.string(), "with the first seed"),
+        ("final_lambda", pa.float64(), "λ"),
+        ("learning_rate", pa.float64(), ""),
+        ("mask_rate", pa.float64(), ""),
+        ("remaining", pa.float64(), "mean over seeds"),
+        ("metric", pa.float64(), "mean over seeds"),
+        ("seeds", pa.int64(), "how many it has"),
+        ("seeds_met", pa.int64(), "how many met the target"),
+        ("sure", pa.float64(), "chance that its mean meets it, by Student's t"),
+    )
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,13 +116,15 @@ def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
 
 def _earlier(options: FrontierOptions) -> list[tuple[Trial, dict[str, float | str]]]:
     """Finished trials of other studies in the store, of the same task."""
+    if options.resume:  # it goes on with what it knew when it was started
+        return []
     uri = tracking.store_uri(options.runs.expanduser(), options.tracking_uri)
-    return [
-        (Trial.from_json(row["trial"]), row)
-        for row in load_all(uri).to_pylist()
-        if row["task"] == options.task and row["study"] != options.name
-        and row["status"] == "completed"
-    ]  # fmt: skip
+    found = []
+    for row in load_all(uri).to_pylist():
+        if row["task"] == options.task and row["status"] == "completed":
+            with contextlib.suppress(UserError):  # written by a version with other settings
+                found.append((Trial.from_json(row["trial"]), row))
+    return found
 
 
 def conclude(study: Study[F], table: pa.Table) -> pa.Table:
@@ -116,7 +138,7 @@ def conclude(study: Study[F], table: pa.Table) -> pa.Table:
     study.console.print(f"hypervolume (higher is better): {said}")
     tables = {"trials": table, "frontier": front}
     if isinstance(study.plan, TargetSearch):
-        answers = pa.Table.from_pylist(study.plan.answers())
+        answers = pa.Table.from_pylist(study.plan.answers(), schema=ANSWERS)
         tables |= {"answers": answers}
         for line in text.answers(answers, metric):
             study.console.print(line)
@@ -144,13 +166,13 @@ def _compared(study: Study[F], table: pa.Table, answers: pa.Table) -> list[str]:
         a, b = (pruned.filter(pc.equal(pruned["fusion"], f)) for f in (first, row["fusion"]))
         found = efficiency(a, b, row["target"])
         if not found.ratio > 0:  # NaN too
-            lines.append(f"at {row['target']:.4f}: {row['fusion']} did not get there")
+            lines.append(f"at {row['target']:.4f}: one of {first} and {row['fusion']} has no point")
             continue
-        interval = (
-            f"95 % over {found.seeds} seeds: {found.low:.2f} to {found.high:.2f}"
-            if found.seeds > 1
-            else "one seed, so no interval"
-        )
+        interval = "one seed, so no interval"
+        if found.seeds > 1 and found.undecided < 1:
+            interval = f"95 % over {found.seeds} seeds: {found.low:.2f} to {found.high:.2f}"
+        if found.undecided:
+            interval += f"; {found.undecided:.0%} of resamples do not get there"
         lines.append(
             f"at {row['target']:.4f} {row['fusion']} needs 1/{found.ratio:.2f} of {first}'s weights"
             f" ({interval})"

@@ -1,5 +1,6 @@
 """The loop that every worker runs, whatever started it. Where it runs is the Reporter's matter."""
 
+import gc
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -171,7 +172,10 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         if place == 0 or not order:
             order = batches(run.data["train"], trial, epoch, world)
             if trial.layer_drop and _shrink(run, due(trial.layer_drop, run.built.going, epoch)):
-                parallel = _parallel(run) if world > 1 else run.forward
+                parallel = run.forward
+                if world > 1:
+                    gc.collect()  # DDP's own references would keep gradients of the old shapes
+                    parallel = _parallel(run)
         if step == done.step + 1:  # the first step after an evaluation, or of a resumed run
             _seed(trial.seed, step, rank)
             run.forward.train()

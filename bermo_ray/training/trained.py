@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bermo_ray.errors import UserError
-from bermo_ray.models import assembly
+from bermo_ray.models import assembly, backbone
 from bermo_ray.pruning.pruner import Count, Pruner, count
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks import registry
@@ -92,6 +92,10 @@ def start(
     torch.manual_seed(trial.seed)
     built = load(Path(trial.start)).built
     built.model.train()
+    fresh = assembly.build(trial.replace(layer_drop=None, start=None), task)
+    learns = dict(fresh.model.named_parameters())
+    for name, parameter in built.model.named_parameters():  # not as the earlier trial's mode had it
+        parameter.requires_grad_(learns[name].requires_grad if name in learns else True)
     assembly.adapt(built, trial, similarity, going)
     return built
 
@@ -112,6 +116,15 @@ def layers_of(trial: Trial) -> int | None:
         return None
     found = checkpoint.progress(Path(trial.start)).history[-1].get("layers")
     return None if found is None else int(found)
+
+
+def depth_of(trial: Trial) -> int:
+    """How many layers the model has that training starts from.
+
+    Raises:
+        UserError: there is no such encoder.
+    """
+    return layers_of(trial) or backbone.depth(trial.backbone)
 
 
 def problems(trial: Trial, task: Task) -> list[str]:

@@ -122,6 +122,7 @@ def test_remaining_weights_between_two_points() -> None:
     assert remaining_at(front, 0.9) == pytest.approx(0.6)
     assert remaining_at(front, 0.1) == pytest.approx(0.2)  # the sparsest is good enough
     assert math.isnan(remaining_at(front, 0.91))
+    assert remaining_at(front, math.nextafter(0.9, 1)) == pytest.approx(0.6)  # a mean's last bit
     assert math.isnan(remaining_at(front.slice(0, 0), 0.5))
 
 
@@ -144,6 +145,22 @@ def test_any_number_of_objectives_by_the_definition() -> None:
     assert found.num_rows == len(mine), "equal rows stay once"
     with pytest.raises(UserError, match="unknown column 'metrc'"):
         non_dominated(rows, {"metrc": "max"})
+
+
+def test_ties_keep_nothing_that_is_beaten() -> None:
+    random.seed(3)
+    for _ in range(300):
+        cells = [[random.randrange(4) for _ in range(3)] for _ in range(10)]
+        rows = pa.table({
+            "status": ["completed"] * 10, "place": range(10),
+            "remaining": [float(c[0]) for c in cells], "metric": [float(c[1]) for c in cells],
+            "latency": [float(c[2]) for c in cells],
+        })  # fmt: skip
+        found = non_dominated(rows, {"remaining": "min", "metric": "max", "latency": "min"})
+        for i in found["place"].to_pylist():
+            a = cells[i]
+            assert not any(b[0] <= a[0] and b[1] >= a[1] and b[2] <= a[2] and b != a for b in cells)
+    assert non_dominated(rows.slice(0, 0), {"metric": "max"}).num_rows == 0
 
 
 def seeded(rows: list[tuple[str, int, float, float]], **more: Any) -> pa.Table:

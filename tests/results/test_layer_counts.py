@@ -1,6 +1,7 @@
 """Losses, counts and tests of significance, by hand."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bermo_ray.errors import UserError
-from bermo_ray.results import SCHEMA, layer_counts, layer_losses, mcnemar
+from bermo_ray.results import SCHEMA, figures, layer_counts, layer_losses, mcnemar
 from bermo_ray.results.layer_counts import speed_only
 from bermo_ray.results.mixes import mixes
 from bermo_ray.results.significance import right
@@ -93,6 +94,34 @@ def test_nothing_to_spare_and_nothing_to_lose() -> None:
     bumpy = table(row(0, 0.9, (0.9, 0.9)), row(3, 0.9, (0.8, 0.8)), row(6, 0.9, (0.895, 0.9)))
     (bump,) = layer_counts(bumpy, (1.0,)).to_pylist()
     assert (bump["count"], bump["monotone"]) == (6, False)
+
+
+def test_a_count_that_lacks_a_seed_is_none() -> None:
+    rows = [row(k, 0.9, (0.9, 0.9), seed=s) for k in (0, 3) for s in (0, 1)]
+    lacking = [*rows, row(6, 0.9, (0.9, 0.9)), row(6, 0.9, (0.9, 0.9), seed=1, status="failed")]
+    (found,) = layer_counts(table(*lacking), (1.0,)).to_pylist()
+    assert found["count"] == 3
+    without = [rows[0], row(0, 0.9, seed=1, status="failed"), *rows[2:]]
+    assert layer_counts(table(*without), (1.0,)).num_rows == 0
+
+
+def test_counts_from_a_model_that_had_lost_layers_before() -> None:
+    """A trial started from one without its top layer: two more are two, not three."""
+    whole = row(1, 0.9, (0.9, 0.9)) | {"strategy": None}
+    found = layer_losses(table(whole, row(3, 0.88, (0.88, 0.88)))).to_pylist()
+    assert [(r["strategy"], r["count"]) for r in found] == [("none", 0), ("top", 2)]
+    assert found[1]["loss"] == pytest.approx(2.0)
+
+
+def test_nothing_usable_is_no_error(tmp_path: Path) -> None:
+    none = table(row(0, 0.5, status="failed"))
+    assert mixes(none, [0.5]).num_rows == 0
+    losses = layer_losses(none)
+    assert losses.num_rows == 0
+    assert figures.strategies_figure(losses, tmp_path / "f.png").is_file()
+    counts = layer_counts(none, (1.0,))
+    assert figures.counts_figure(counts, tmp_path / "c.png").is_file()
+    assert figures.mixes_figure(mixes(none, [0.5]), "accuracy", tmp_path / "m.png").is_file()
 
 
 def test_mcnemar_by_hand() -> None:

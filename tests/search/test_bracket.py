@@ -85,6 +85,12 @@ def test_order_of_arrival_and_tasks_at_once_change_nothing() -> None:
     assert run(1) == run(4) == [[3, 6, 10], [3, 6, 10]]
 
 
+def test_a_task_named_twice_is_run_once() -> None:
+    plan = brackets(6, ("tense", "tense"))
+    done = drive(plan, lambda k: 0.9 - 0.001 * k)
+    assert len({t.id for t in done}) == len(done) <= plan.most == 6
+
+
 def test_a_later_count_that_loses_less_is_taken() -> None:
     plan = brackets(12, thresholds=(1.0,))
     drive(plan, lambda k: 0.88 if k in (3, 4, 5) else 0.9 - 0.0001 * k)

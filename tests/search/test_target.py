@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bermo_ray.errors import UserError
 from bermo_ray.search.arms import FrontierSearch
-from bermo_ray.search.sampler import METRIC, TargetSampler
+from bermo_ray.search.sampler import METRIC, TargetSampler, _values
 from bermo_ray.search.searcher import PlanSearcher
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.surrogate import GaussianProcess
 from bermo_ray.search.target import Target, TargetSearch, sure
+from bermo_ray.study.frontiers import ANSWERS
 from bermo_ray.trial import Pruning, Trial
 
 LAMBDA, RATE = "pruning__final_lambda", "optimizer__learning_rate"
@@ -350,6 +352,45 @@ def test_several_seeds_repeat_the_frontier() -> None:
     on = {recipe for recipe, a in first.items() if not beaten(a)}
     assert {t.recipe for t in again} == on
     assert len(again) == 2 * len(on)
+
+
+def test_places_at_the_edge_are_values_of_the_range() -> None:
+    """e^(ln 1.5e-3) is a bit more than 1.5e-3: Optuna would draw at random instead."""
+    ends = [(3e-4, 1.5e-3), (4e-2, 0.12), (1e-5, 1e-4), (3e-3, 0.2), (1.0, 40.0)]
+    spans = [optuna.distributions.FloatDistribution(*end, log=True) for end in ends]
+    low, high = _values(np.array([[0.0] * 5, [1.0] * 5]), spans)
+    assert low == pytest.approx([end[0] for end in ends])
+    assert high == pytest.approx([end[1] for end in ends])
+    for value, span in (*zip(low, spans, strict=True), *zip(high, spans, strict=True)):
+        assert span.low <= value <= span.high
+    space = {str(i): span for i, span in enumerate(spans)}
+    study = optuna.create_study(sampler=TargetSampler(0, space, "4"))
+    for _ in range(12):  # the best is the far corner; a random draw would raise
+        trial = study.ask(dict(space))
+        far = [math.log(trial.params[n] / s.low, s.high / s.low) for n, s in space.items()]
+        trial.set_constraint(METRIC, -1.0)
+        study.tell(trial, math.exp(-sum(far)))
+    assert study.best_value == pytest.approx(math.exp(-5), rel=0.2)
+
+
+def test_an_arm_without_a_result_hides_no_other() -> None:
+    plan = search(trials=3, fusions=("last", "bermo"))
+    drive(plan, lambda t: None if t.pruning and t.fusion.name == "last" else surface(t))
+    table = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
+    last, bermo = table.to_pylist()
+    assert (last["met"], last["recipe"]) == (False, None)
+    assert bermo["recipe"] is not None
+    assert bermo["remaining"] > 0
+
+
+def test_one_refused_arm_leaves_the_others() -> None:
+    dense = [Trial().replace(fusion__name=f) for f in ("last", "bermo")]
+    known = [(t, surface(t) | {"metric": m}) for t, m in zip(dense, (0.84, 0.95), strict=True)]
+    known.append((dense[0], {"status": "completed", "metric": None, "remaining": None}))
+    plan = search("0.85", trials=2, fusions=("last", "bermo"), earlier=known)
+    assert plan.refused == ["--target: 0.85 is above last's dense baseline, 0.8400"]
+    done = drive(plan)
+    assert {t.fusion.name for t in done} == {"bermo"}
 
 
 def test_the_surrogate_gives_back_what_it_saw_and_a_trend_beyond() -> None:

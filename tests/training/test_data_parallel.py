@@ -13,7 +13,7 @@ from bermo_ray.pruning.pruner import Pruner
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.training.loop import prepare, train
 from bermo_ray.training.trainer import LocalReporter, run_locally
-from bermo_ray.trial import Data, Fusion, Optimizer, Pruning, Trial
+from bermo_ray.trial import Data, Fusion, LayerDrop, Optimizer, Pruning, Trial
 
 pytestmark = pytest.mark.slow
 
@@ -156,3 +156,22 @@ def test_two_workers_take_the_steps_of_one(tmp_path: Path, tiny: str, task: str)
     assert shared["loss"] == pytest.approx(alone["loss"], abs=1e-5)
     assert shared["metric"] == alone["metric"]
     assert shared.get("others") == alone.get("others")
+
+
+def test_layers_that_go_while_two_workers_train(deeper: str, tmp_path: Path) -> None:
+    trial = Trial(
+        data=Data(task="tense", train_rows=64, dev_rows=31),
+        backbone=deeper,
+        fusion=Fusion(name="bermo"),
+        layer_drop=LayerDrop(strategy="top", count=2, every=1),
+        pruning=Pruning(method="movement", final_threshold=0.5),
+        optimizer=Optimizer(learning_rate=1e-3),
+        batch_size=16,
+        epochs=3,
+    )
+    first, second = two_workers(trial, tmp_path)
+    assert [r["layers"] for r in first["reports"]] == [4, 3, 2]
+    assert first["state"] == second["state"]
+    for mine, alone in zip(first["reports"], run_locally(trial), strict=True):
+        assert mine["layers"] == alone["layers"]
+        assert mine["remaining"] == alone["remaining"]

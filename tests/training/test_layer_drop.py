@@ -219,3 +219,11 @@ def test_a_shortened_student_learns_from_a_shortened_teacher(tmp_path: Path) -> 
     taught, alone = (run_locally(t)[-1] for t in (student, student.replace(distillation=None)))
     assert taught["layers"] == 4
     assert taught["train_loss"] != alone["train_loss"]
+
+
+def test_what_starts_from_frozen_features_trains_everything(tmp_path: Path) -> None:
+    frozen = small("embedded", mode="features", fusion__name="bermo", data__train_rows=200)
+    run_locally(frozen, tmp_path / "frozen")
+    whole = frozen.replace(start=str(tmp_path / "frozen"), mode="finetune")
+    run = prepare(whole, 1, CPU)
+    assert all(p.requires_grad for p in run.built.model.parameters())
