@@ -23,7 +23,7 @@ from bermo_ray.search.plan import Grid
 from bermo_ray.study import ManyTasks, Study, by_backbone, command, parse
 from bermo_ray.training.layer_scores import layer_scores
 from bermo_ray.training.trained import depth_of
-from bermo_ray.trial import LayerDrop, Trial
+from bermo_ray.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def drops(options: Options, base: Trial) -> list[Trial]:
     depth = depth_of(base)
     counts = options.counts or sorted({round(depth * share) for share in (1 / 6, 1 / 3, 1 / 2)})
     return [base] + [
-        base.replace(layer_drop=LayerDrop(strategy=strategy, count=count, every=options.every))
+        base.replace(layer_drop={"strategy": strategy, "count": count, "every": options.every})
         for count in counts
         for strategy in options.strategies
         # Where half the layers are all that alternate ones can give, more is not a mistake.

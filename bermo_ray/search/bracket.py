@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bermo_ray.errors import UserError
 from bermo_ray.search.plan import Plan, Report, Row, row_of
-from bermo_ray.trial import LayerDrop, Trial
+from bermo_ray.trial import Trial
 
 HALF = "first_half"  # of the dev set: counts are found on it, and verified on the other
 
@@ -55,7 +55,7 @@ class Brackets(Plan):
 
     def trial(self, line: Line, count: int, seed: int) -> Trial:
         """The training of so many layers dropped."""
-        drop = LayerDrop(strategy=self.strategy, count=count) if count else None
+        drop = {"strategy": self.strategy, "count": count} if count else None
         return line.base.replace(layer_drop=drop, seed=seed)
 
     def ask(self) -> Trial | None:
