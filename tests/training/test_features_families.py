@@ -1,5 +1,6 @@
 """Features of every family: what is replayed is what the model would have computed."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bermo_ray import trial as spec
 from bermo_ray.models import assembly, heads
 from bermo_ray.tasks.encoded import Encoded, Ragged
 from bermo_ray.training import features
+from bermo_ray.training.contribution import contribution
 from bermo_ray.trial import Trial
 from tests.models.test_families import FAMILIES, folder, task  # noqa: F401
 
@@ -63,3 +65,36 @@ def test_replay_is_the_model(
         inside = batch["attention_mask"].bool()
         found, expected = found[inside], expected[inside]
     assert torch.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_contribution_is_of_the_sentence_token(
+    folder: Any,  # noqa: F811
+    family: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first token; of XLNet, which pads in front, the last. Padding changes nothing."""
+    monkeypatch.setenv(cache.CACHE_VARIABLE, "off")
+    built = assembly.build(Trial(backbone=folder(family, "sequence")), task("sequence"))
+    left = family == "xlnet"
+    data = Encoded(
+        task=task("sequence"),
+        inputs={"input_ids": ragged(ROWS)},
+        targets={"labels": np.arange(3)},
+        rows=np.arange(3),
+        pad_id=0,
+        pad_left=left,
+    )
+    expected = np.zeros(built.stack.depth)
+    built.model.eval()
+    with torch.no_grad():
+        for row in ROWS:
+            ids = torch.tensor([row])
+            states = built.model(ids, output_hidden_states=True).hidden_states
+            own = [state[0, -1 if left else 0] for state in states]
+            # Some families normalise the last state after its layer.
+            pairs = list(pairwise(own))
+            expected += [float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]
+    found = contribution(built, data, 8, CPU)
+    same = slice(None, -1) if family == "modernbert" else slice(None)
+    assert found[same] == pytest.approx((expected / 3)[same], abs=1e-4)
