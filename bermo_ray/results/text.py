@@ -20,7 +20,7 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
         table.add_column(name, justify="right")
     previous = None
     for row in front.to_pylist():
-        group = (row["fusion"], row["method"])
+        group = (row["fusion"], row["method"].removesuffix("_movement"))
         if previous is not None and row["fusion"] != previous[0]:
             table.add_section()
         dense = row["method"] == "dense"

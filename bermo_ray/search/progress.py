@@ -25,13 +25,14 @@ def describe(trial: Trial, several: bool = False) -> str:
     """A trial in a few words: what differs between the trials of a search; ``several``: tasks."""
     words = [trial.data.task] if several else []
     words += [trial.fusion.name, dropping(trial)]
+    method = trial.pruning.method.removesuffix("_movement") if trial.pruning else "dense"
     if trial.pruning and trial.pruning.target is not None:
-        words += [trial.pruning.method, f"to {trial.pruning.target:.3g}"]
+        words += [method, f"to {trial.pruning.target:.3g}"]
     elif trial.pruning:
-        words += [trial.pruning.method, f"λ={trial.pruning.final_lambda:.3g}"]
+        words += [method, f"λ={trial.pruning.final_lambda:.3g}"]
         words += ["rates", f"{trial.optimizer.learning_rate:.1e}/{trial.optimizer.mask_rate:.1e}"]
     elif trial.layer_drop is None:
-        words += ["dense", "rate", f"{trial.optimizer.learning_rate:.1e}"]
+        words += [method, "rate", f"{trial.optimizer.learning_rate:.1e}"]
     return " ".join([*filter(None, words), *([f"seed {trial.seed}"] if trial.seed else [])])
 
 
