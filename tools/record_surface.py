@@ -82,8 +82,8 @@ def main() -> None:
     """Runs what is missing; the file is replaced in one move after every ten."""
     options = tyro.cli(Options, description=__doc__)
     rows = pq.read_table(options.file).to_pylist() if options.file.is_file() else []
-    there = {row["trial"] for row in rows}
-    todo = [t.to_json() for t in trials(options.each) if t.to_json() not in there]
+    there = {Trial.from_json(row["trial"]).id for row in rows}  # older files lack newer fields
+    todo = [t.to_json() for t in trials(options.each) if t.id not in there]
     with get_context("spawn").Pool(options.processes) as pool:
         for number, row in enumerate(pool.imap(measure, todo), 1):
             rows.append(row)

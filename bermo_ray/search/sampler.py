@@ -1,23 +1,28 @@
 """An Optuna sampler for `fewest remaining weights with metric ≥ target` (methods §4)."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
-from scipy.special import ndtr
+from scipy.spatial.distance import cdist
+from scipy.special import log_ndtr, logit, ndtr
 from scipy.stats import qmc
 
 from bermo_ray.search.surrogate import GaussianProcess
 
 METRIC = "metric"  # name of the constraint: target − metric, met when at most 0
 UNKNOWN = "remaining unknown"  # attribute of a trial that ended before its remaining weights were
-FIRST = 4  # trials that halve the bracket of λ before there is anything to model
-MODELLED = 100  # trials, those nearest to the best: more cost much and say little there
+FIRST = 3  # trials that halve the bracket of λ before there is anything to model
+MODELLED = 400  # trials, those nearest to the best: with more, choosing one takes many seconds
+DENSEST = 0.98  # remaining weights from here on say alike: λ was too small to prune
+LEAST = 0.005  # a relative gain that is worth a trial; without it one point is tried for ever
 GLOBAL, LOCAL = 512, 128  # candidates: over the box, and around the best at each scale
 SCALES = (0.15, 0.05, 0.015, 0.005)
+REFINED = (0.1, 0.04, 0.016)  # then around the most promising of them, ever closer
 
 
 class TargetSampler(optuna.samplers.BaseSampler):
@@ -25,9 +30,10 @@ class TargetSampler(optuna.samplers.BaseSampler):
 
     Remaining weights fall with λ and the metric falls with them, so the first trials halve the
     bracket of log λ: up where the target was met, down where it was not. Then two Gaussian
-    processes, of log remaining weights and of the metric, choose the point of the greatest
-    expected improvement times the probability to meet the target; while nothing has met it, the
-    point most likely to. Trials that still run count as what is believed of them.
+    processes, of the log odds of remaining weights (log r where few remain, and a straight line
+    through the middle, as λ does it) and of the metric, choose the point of the greatest expected
+    improvement times the probability to meet the target; while nothing has met it, the point most
+    likely to. Trials that still run count as what is believed of them.
 
     The study minimises remaining weights, with the constraint :data:`METRIC`; failed trials say
     nothing. ``bracketed`` names λ's parameter of ``space``.
@@ -96,38 +102,52 @@ class TargetSampler(optuna.samplers.BaseSampler):
     ) -> np.ndarray:
         short = np.array([shortfall(t) for t in known])
         sized = np.array([UNKNOWN not in t.user_attrs for t in known])
-        sizes = np.log([max(float(t.values[0]), 1e-6) for t in known])
+        sizes = logit(np.clip([float(t.values[0]) for t in known], 1e-6, DENSEST))
         met = (short <= 0) & sized
         best = int(np.flatnonzero(met)[np.argmin(sizes[met])]) if met.any() else None
-        used = np.arange(len(known))
-        if len(known) > MODELLED:
-            centre = points[int(np.argmin(short)) if best is None else best]
-            used = np.argsort(np.linalg.norm(points - centre, axis=1), kind="stable")[:MODELLED]
+        centre = points[int(np.argmin(short)) if best is None else best]
+        used = np.argsort(np.linalg.norm(points - centre, axis=1), kind="stable")[:MODELLED]
         miss = GaussianProcess(points[used], short[used])
         if len(running):  # believed to end where they are expected to
             believed = np.append(short[used], miss(running)[0])
             miss = GaussianProcess(np.concatenate([points[used], running]), believed)
-        candidates = self._candidates(points.shape[1], None if best is None else points[best])
-        mean, deviation = miss(candidates)
-        worth = ndtr(-mean / deviation)
-        if best is not None:
-            fit = used[sized[used]]
-            mean, deviation = GaussianProcess(points[fit], sizes[fit])(candidates)
-            z = (sizes[best] - mean) / deviation
-            density = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-            worth = worth * deviation * (z * ndtr(z) + density)
-        if len(running):  # not where one runs already
-            near = np.min(np.linalg.norm(candidates[:, None] - running[None], axis=-1), axis=1)
-            worth = worth * np.minimum(1.0, near / SCALES[1])
-        return np.asarray(candidates[int(np.argmax(worth))])
+        fit = used[sized[used]]
+        size = None if best is None else GaussianProcess(points[fit], sizes[fit])
 
-    def _candidates(self, d: int, centre: np.ndarray | None) -> np.ndarray:
-        found = [qmc.Sobol(d, rng=self._random).random(GLOBAL)]
+        def worth(candidates: np.ndarray) -> np.ndarray:
+            """Log of it: far from the target both factors are all but 0."""
+            mean, deviation = miss(candidates)
+            found = log_ndtr(-mean / deviation)
+            if best is not None and size is not None:
+                mean, deviation = size(candidates)
+                z = (sizes[best] - LEAST - mean) / deviation
+                density = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+                found = found + np.log(np.maximum(deviation * (z * ndtr(z) + density), 1e-300))
+            if len(running):  # not where one runs already
+                near = cdist(candidates, running).min(axis=1)
+                found = found + np.log(np.clip(near / SCALES[1], 1e-300, 1.0))
+            return np.asarray(found)
+
+        return self._highest(worth, points.shape[1], None if best is None else centre)
+
+    def _highest(
+        self, worth: Callable[[np.ndarray], np.ndarray], d: int, centre: np.ndarray | None
+    ) -> np.ndarray:
+        """The point of the box that is worth most: candidates over the box and around ``centre``,
+        then around the best five of them."""
+        spread = [qmc.Sobol(d, rng=self._random).random(GLOBAL)]
         if centre is not None:
-            for scale in SCALES:
-                near = centre + scale * self._random.standard_normal((LOCAL, d))
-                found.append(np.clip(near, 0, 1))
-        return np.concatenate(found)
+            spread += [self._around(centre[None], scale, LOCAL) for scale in SCALES]
+        candidates = np.concatenate(spread)
+        for scale in REFINED:
+            top = candidates[np.argsort(-worth(candidates))[:5]]
+            candidates = np.concatenate([top, self._around(top, scale, 40)])
+        return np.asarray(candidates[int(np.argmax(worth(candidates)))])
+
+    def _around(self, centres: np.ndarray, scale: float, each: int) -> np.ndarray:
+        shape = (len(centres), each, centres.shape[1])
+        near = centres[:, None] + scale * self._random.standard_normal(shape)
+        return np.clip(near, 0, 1).reshape(-1, shape[-1])
 
 
 def shortfall(trial: FrozenTrial) -> float:

@@ -12,6 +12,7 @@ import optuna
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.optimize import approx_fprime
 
 from bermo_ray.errors import UserError
 from bermo_ray.search.arms import FrontierSearch
@@ -70,7 +71,7 @@ def test_it_finds_the_edge_of_what_is_feasible() -> None:
     assert answer["met"]
     assert answer["target"] == pytest.approx(0.931)
     assert answer["metric"] >= 0.931
-    assert best <= answer["remaining"] <= 1.05 * best
+    assert best <= answer["remaining"] <= 1.02 * best
     assert len(done) == 21  # a dense baseline, then the trials
     assert answer["seeds"] == 1
     assert math.isnan(answer["sure"])
@@ -80,9 +81,9 @@ def test_the_first_trials_halve_the_bracket_of_lambda() -> None:
     plan = search(trials=8)
     drive(plan, lambda t: surface(t) | ({"metric": DENSE if t.pruning.final_lambda < 30 else 0.5} if t.pruning else {}))  # fmt: skip # noqa: E501
     assert plan.arms[0].study is not None
-    first = [math.log(t.params[LAMBDA]) / math.log(100) for t in plan.arms[0].study.trials[:4]]
-    # Feasible below 30 (0.739 of the log range): ½ yes, ¾ no, ⅝ yes, 11/16 yes.
-    assert first == pytest.approx([0.5, 0.75, 0.625, 0.6875])
+    first = [math.log(t.params[LAMBDA]) / math.log(100) for t in plan.arms[0].study.trials[:3]]
+    # Feasible below 30 (0.739 of the log range): ½ yes, ¾ no, ⅝.
+    assert first == pytest.approx([0.5, 0.75, 0.625])
 
 
 def test_nothing_feasible_says_how_close_it_came() -> None:
@@ -312,7 +313,7 @@ def test_trap_the_sampler_sees_the_constraint() -> None:
         trial = study.ask(dict(spans))
         x = math.log10(trial.params["x"]) / 2
         trial.set_constraint(METRIC, 0.5 - x)  # x of at least ½
-        study.tell(trial, 1.0 + 0.2 * x)  # alone it would lead below
+        study.tell(trial, 0.3 + 0.2 * x)  # alone it would lead below
         places.append(x)
     assert np.abs(np.array(places[8:]) - 0.5).max() < 0.1
     best = min((t for t in study.trials if t.constraints[METRIC] <= 0), key=lambda t: t.values[0])
@@ -393,16 +394,66 @@ def test_one_refused_arm_leaves_the_others() -> None:
     assert {t.fusion.name for t in done} == {"bermo"}
 
 
+def test_a_point_is_not_tried_for_ever() -> None:
+    """Once the best place is found, a gain below half a per cent is no reason to stay."""
+    spans = {n: optuna.distributions.FloatDistribution(1, math.e, log=True) for n in "xy"}
+    study = optuna.create_study(sampler=TargetSampler(0, spans, "x"))
+    places = []
+    for _ in range(30):
+        trial = study.ask(dict(spans))
+        x, y = (math.log(trial.params[n]) for n in "xy")
+        trial.set_constraint(METRIC, -1.0)
+        study.tell(trial, math.exp(-x - y - 0.3 * math.sin(6 * x) * math.sin(5 * y)))
+        places.append((x, y))
+    assert study.best_value < 1.01 * math.exp(-2 - 0.3 * math.sin(6) * math.sin(5))  # at (1, 1)
+    gaps = np.linalg.norm(np.array(places)[:, None] - np.array(places)[None], axis=-1)
+    assert np.sum(np.triu(gaps < 0.005, 1)) < 40  # of 435 pairs; 124 if any gain counts
+
+
+def test_no_trial_is_spent_where_lambda_is_too_small_to_prune() -> None:
+    plan = search("0.9", trials=24)
+    cut = {"remaining": 1.0, "metric": DENSE}
+
+    def flat(t: Trial) -> dict[str, Any]:  # nothing happens below λ = 10, half of the range
+        found = surface(t)
+        if t.pruning is None or t.pruning.final_lambda < 10:
+            return found | cut
+        return found | {"remaining": found["remaining"] * math.exp(1.5)}
+
+    done = [t for t in drive(plan, flat) if t.pruning]
+    assert sum(t.pruning.final_lambda < 10 for t in done[8:] if t.pruning) <= 2
+
+
+def test_the_surrogates_gradient_is_that_of_its_likelihood() -> None:
+    random = np.random.default_rng(0)
+    points = random.random((12, 3))
+    model = GaussianProcess(points, np.sin(5 * points[:, 0]) + random.normal(size=12))
+    for p in (np.zeros(5), np.array([-1.0, 0.5, 0.2, 1.0, -3.0])):
+        slopes = approx_fprime(p, lambda q: model._misfit(q)[0], 1e-6)
+        assert model._misfit(p)[1] == pytest.approx(slopes, abs=1e-3)
+    # By hand, two points at 0 and 1: ½ yᵀK⁻¹y + ½ log |K|.
+    one = GaussianProcess(np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]))
+    far = math.sqrt(5) / math.exp(0.3)
+    near, across = (
+        math.e + 0.25 + math.exp(-2),
+        math.exp(1 - far) * (1 + far + far * far / 3) - 0.25,
+    )
+    kernel = np.array([[near, across], [across, near]])
+    y = np.array([-1.0, 1.0])
+    expected = y @ np.linalg.solve(kernel, y) / 2 + np.log(np.linalg.det(kernel)) / 2
+    assert one._misfit(np.array([0.3, 1.0, -2.0]))[0] == pytest.approx(expected)
+
+
 def test_the_surrogate_gives_back_what_it_saw_and_a_trend_beyond() -> None:
     random = np.random.default_rng(0)
     points = random.random((30, 2))
     values = np.sin(3 * points[:, 0]) + 2 * points[:, 1]
-    model = GaussianProcess(points, values, iterations=20)
+    model = GaussianProcess(points, values)
     mean, deviation = model(points)
-    assert np.abs(mean - values).max() < 0.1
-    assert deviation.max() < 0.2
+    assert np.abs(mean - values).max() < 0.01
+    assert deviation.max() < 0.05
     fresh = random.random((50, 2))
     mean, _ = model(fresh)
-    assert np.abs(mean - np.sin(3 * fresh[:, 0]) - 2 * fresh[:, 1]).max() < 0.3
+    assert np.abs(mean - np.sin(3 * fresh[:, 0]) - 2 * fresh[:, 1]).max() < 0.1
     same = GaussianProcess(points[:3], np.ones(3))  # nothing to learn is no error
     assert np.allclose(same(fresh)[0], 1.0)
