@@ -1,5 +1,6 @@
 """Tables for people: Arrow rows in a terminal of 80 columns."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +180,9 @@ def answers(found: pa.Table, metric_name: str) -> list[str]:
             gap = row["target"] - row["metric"]
             close = f"the closest is {gap:.4f} short" if gap > 0 else "met by some seeds only"
             lines.append(f"{head}: not met; {close}, with {row['remaining']:.1%} of the weights")
-        sure = (
-            "one seed says nothing of others"
-            if row["seeds"] == 1
-            else f"{row['sure']:.0%} sure that its mean is there"
-        )
+        sure = "how sure: more seeds would tell"
+        if row["sure"] is not None and not math.isnan(row["sure"]):
+            sure = f"{row['sure']:.0%} sure that its mean is there"
         lines += [
             f"  {metric_name} {row['metric']:.4f} over {seeds}, {row['seeds_met']} of them there; "
             f"{sure}",

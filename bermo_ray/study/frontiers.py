@@ -44,7 +44,7 @@ ANSWERS = pa.schema([
         ("metric", pa.float64(), "mean over seeds"),
         ("seeds", pa.int64(), "how many it has"),
         ("seeds_met", pa.int64(), "how many met the target"),
-        ("sure", pa.float64(), "chance that its mean meets it, by Student's t"),
+        ("sure", pa.float64(), "chance that its mean meets it, by t, from all seeds but the first"),
     )
 ])  # fmt: skip
 

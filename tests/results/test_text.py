@@ -1,6 +1,7 @@
 """What a person reads: at 80 columns, with the numbers where they belong."""
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_mixes(tmp_path: Path) -> None:
         ({}, ["met with 20.0% of the weights", "2 of them there; 80% sure"]),
         ({"met": False, "metric": 0.88}, ["not met; the closest is 0.0200 short, with 20.0%"]),
         ({"met": False}, ["not met; met by some seeds only"]),
-        ({"seeds": 1}, ["over 1 seed, 2 of them there; one seed says nothing"]),
+        ({"seeds": 1, "sure": math.nan}, ["over 1 seed, 2 of them there; how sure: more seeds"]),
         ({"recipe": None}, ["no pruned trial completed"]),
     ],
 )
