@@ -76,6 +76,9 @@ def table(
     from bermo_ray import results
     from bermo_ray.results.text import any_table, trials_table
 
+    writers = {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
+    if out is not None and out.suffix not in writers:
+        raise UserError(f"--out: got {out.name}, expected a name ending in .parquet or .csv")
     rows = results.load(study, _uri(runs, tracking_uri))
     rows = results.frontier(rows) if frontier else rows
     if sql is not None:
@@ -84,12 +87,13 @@ def table(
         shown = trials_table(rows) if sql is None else any_table(rows)
         Console(highlight=False).print(shown)
         return
-    writers = {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
-    if out.suffix not in writers:
-        raise UserError(f"--out: got {out.name}, expected a name ending in .parquet or .csv")
     partial = out.with_name(out.name + ".partial")
-    writers[out.suffix](rows, partial)
-    partial.replace(out)
+    try:
+        writers[out.suffix](rows, partial)
+        partial.replace(out)
+    except (OSError, pyarrow.ArrowException) as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"--out: {str(error).splitlines()[0]}") from None
 
 
 def export(

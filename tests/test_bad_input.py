@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--task", "tenze"], "unknown task 'tenze': did you mean tense?"),
         (["--fusions", "brmo"], "unknown fusion 'brmo': did you mean bermo?"),
         (["--backbone", "./nowhere"], "backbone './nowhere': no such folder"),
-        (["--lambdas", "-1", "10"], "range: got -1.0..10.0, expected 0 < low <= high"),
+        (["--lambdas", "-1", "10"], "--lambdas: got -1.0..10.0, expected 0 < low <= high"),
         (["--epochs", "0"], "epochs: got 0, expected greater than or equal to 1"),
         (["--train-rows", "-5"], "data.train_rows: got -5"),
         (["--warmup", "0.5", "--train-rows", "64"], "no steps left between the flat ends"),

@@ -91,6 +91,11 @@ def test_table_prints_and_writes(
     [
         (["table", "other"], "no study 'other' in"),
         (["table", "mine", "--out", "x.txt"], "expected a name ending in .parquet or .csv"),
+        (["table", "mine", "--out", "no/such/folder/x.csv"], "--out: "),
+        (
+            ["table", "mine", "--sql", "SELECT list(seed) FROM trials", "--out", "x.csv"],
+            "--out: ",
+        ),
         (["table", "mine", "--sql", "SELECT x FROM trials"], "error: sql: Binder Error"),
         (["ui", "--runs", "nowhere"], "no studies in"),
     ],

@@ -251,6 +251,20 @@ def test_a_target_over_seeds_and_what_a_second_study_learns_from_the_first(tmp_p
     wait_for(lambda: some().count("completed") >= 3 and _saved(tmp_path, "first") >= 3, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+    # A log that this version would not have written is one line, not a study gone astray.
+    (state,) = (tmp_path / "checkpoints" / "first").glob("searcher-state-*")
+    kept = state.read_text()
+    log = json.loads(kept)
+    log["log"][0]["trial"] = "another"
+    state.write_text(json.dumps(log))
+    strange = start(tmp_path, "--resume", "--name", "first")
+    _, err = strange.communicate(timeout=200)
+    assert strange.returncode == 2
+    assert err.strip().splitlines() == [
+        "error: --resume: this version would have asked for other trials than the study did so "
+        "far; resume it with the version that started it"
+    ]
+    state.write_text(kept)
     out = finish(start(tmp_path, "--resume", "--name", "first"))
     table = results.load("first", uri(tmp_path))
     rows = table.to_pylist()

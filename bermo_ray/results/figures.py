@@ -13,7 +13,8 @@ _MARKERS = "osD^vP"
 
 
 def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Path) -> Path:
-    """Draws each fusion's trials (faint), frontier (line) and dense baseline (dashes) to a PNG."""
+    """Draws each fusion's trials (faint), frontier (line; bars: 95 % over seeds) and dense baseline
+    (dashes) to a PNG."""
     done = table.filter(pc.equal(table["status"], "completed"))
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -26,6 +27,9 @@ def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Pa
             x, y = own["remaining"].to_numpy() * 100, own["metric"].to_numpy()
             if on_front:
                 axes.plot(x, y, color=colour, marker=marker, ms=5, lw=1.5, label=fusion)
+                if "metric_interval" in own.column_names:  # null of one seed: no bar
+                    wide = own["metric_interval"].to_numpy()
+                    axes.errorbar(x, y, wide, color=colour, ls="none", lw=1, capsize=2)
             else:
                 axes.scatter(x, y, color=colour, marker=marker, s=16, alpha=0.3, linewidths=0)
         dense = done.filter(

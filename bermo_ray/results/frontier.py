@@ -136,8 +136,11 @@ def _interpolated(remaining: np.ndarray, metric: np.ndarray, level: float) -> fl
 
 def over_seeds(table: pa.Table) -> pa.Table:
     """Trials that differ in nothing but the seed, as one row: the first's, with the means of
-    ``metric`` and ``remaining``, how many ``seeds``, and the sample deviation ``metric_sd`` (null
-    of one seed). Rows that are not :func:`usable` are left out."""
+    ``metric`` and ``remaining``, how many ``seeds``, the sample deviation ``metric_sd`` and half
+    the width of the mean's 95 % interval ``metric_interval`` (Student's t; both null of one seed).
+    Rows that are not :func:`usable` are left out."""
+    from scipy.stats import t
+
     table = usable(table)
     table = table.append_column("place", pa.array(np.arange(table.num_rows)))
     merged = table.group_by("recipe", use_threads=False).aggregate([
@@ -149,7 +152,17 @@ def over_seeds(table: pa.Table) -> pa.Table:
         place = first.schema.get_field_index(name)
         first = first.set_column(place, first.schema.field(name), merged[f"{name}_mean"])
     first = first.append_column("seeds", merged["metric_count"])
-    return first.append_column("metric_sd", merged["metric_stddev"])
+    first = first.append_column("metric_sd", merged["metric_stddev"])
+    count = merged["metric_count"].to_numpy()
+    wide = t.ppf(0.975, np.maximum(count - 1, 1)) / np.sqrt(count)
+    return first.append_column("metric_interval", pc.multiply(merged["metric_stddev"], wide))
+
+
+def with_all_seeds(merged: pa.Table, seeds: int) -> pa.Table:
+    """Of :func:`over_seeds`, the recipes that have so many: a lucky single seed is no match for
+    them. All of them where no pruned one has."""
+    whole = merged.filter(pc.equal(merged["seeds"], seeds))
+    return whole if pc.any(pc.not_equal(whole["method"], "dense")).as_py() else merged
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from rich.table import Table
 
 
 def frontier_table(front: pa.Table, metric_name: str) -> Table:
-    """The frontier, sparse to dense for each fusion, as a rich table."""
+    """The frontier, sparse to dense for each fusion, as a rich table; with ± half of the mean's
+    95 % interval where there are several seeds."""
     table = Table(
         title="Parameter-efficiency frontier: no trial is both smaller and better",
         title_justify="left",
@@ -25,10 +26,11 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
         if previous is not None and row["fusion"] != previous[0]:
             table.add_section()
         dense = row["method"] == "dense"
+        wide = row.get("metric_interval")
         table.add_row(
             *(group if group != previous else ("", "")),
             f"{row['remaining']:.1%}",
-            f"{row['metric']:.4f}",
+            f"{row['metric']:.4f}" + (f" ± {wide:.4f}" if wide is not None else ""),
             "" if dense else f"{row['final_lambda']:.3g}",
             f"{row['learning_rate']:.1e}",
             "" if dense else f"{row['mask_rate']:.1e}",
@@ -159,8 +161,10 @@ def any_table(rows: pa.Table) -> Table:
     for field in rows.schema:
         number = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
         table.add_column(field.name, justify="right" if number else "left")
-    for row in rows.to_pylist():
-        cells = (f"{v:.6g}" if isinstance(v, float) else v for v in row.values())
+    for row in zip(
+        *(column.to_pylist() for column in rows.columns), strict=True
+    ):  # names may repeat
+        cells = (f"{v:.6g}" if isinstance(v, float) else v for v in row)
         table.add_row(*("" if cell is None else str(cell) for cell in cells))
     return table
 
@@ -187,7 +191,8 @@ def answers(found: pa.Table, metric_name: str) -> list[str]:
             f"  {metric_name} {row['metric']:.4f} over {seeds}, {row['seeds_met']} of them there; "
             f"{sure}",
             f"  λ {row['final_lambda']:.4g}, learning rate {row['learning_rate']:.2e}, "
-            f"mask rate {row['mask_rate']:.2e}, trial {row['trial_id'][:6]}",
+            f"mask rate {row['mask_rate']:.2e}, trial {row['trial_id'][:6]}"
+            + (" of an earlier study" if row["earlier"] else ""),
         ]
     return lines
 

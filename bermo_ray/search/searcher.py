@@ -81,13 +81,17 @@ class PlanSearcher(Searcher):
         Path(checkpoint_path).write_text(json.dumps(state))
 
     def restore(self, checkpoint_path: str) -> None:
+        """Back to a saved state."""
+        PlanSearcher.restored = self
+        self.replay(json.loads(Path(checkpoint_path).read_text())["log"])
+
+    def replay(self, log: list[dict[str, Any]]) -> None:
         """Tells the log again to the plan, which must not have been asked anything yet.
 
         Raises:
             UserError: the plan asks for other trials than it did: another version made the log.
         """
-        PlanSearcher.restored = self
-        self.log = json.loads(Path(checkpoint_path).read_text())["log"]
+        self.log = log
         self._trials = {}
         for entry in self.log:
             if "asked" in entry:

@@ -52,6 +52,8 @@ class Space:
     def __post_init__(self) -> None:
         if not self.arms or not self.ranges:
             raise UserError("the search space is empty: it needs an arm and a range")
+        if all(span.low == span.high for span in self.ranges.values()):
+            raise UserError("the search space is a single point: some range needs two ends")
         for arm in self.arms.values():  # a misspelt range key is found here, not in a worker
             arm.replace(**{key: r.low for key, r in self.ranges.items()})
 

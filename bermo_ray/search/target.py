@@ -19,8 +19,9 @@ from bermo_ray.trial import Trial
 CANDIDATES = 3  # recipes of an arm that are tried with the other seeds
 # A running trial is given up (see `hopeless`) where it can be measured against so many that met the
 # target, after so much of their training, and is worse than all of them by so much. Chosen on the
-# recorded trials of benchmarks/surface.parquet, where it stops some and none wrongly; without the
-# wait, two in five that it stops would have met their target.
+# recorded trials of benchmarks/surface.parquet and targets of 0.95x and 0.98x; without the wait,
+# two in five that it stops would have met their target. At far lower targets some of those stopped
+# would have met it too, but denser than what was known: none would have been the answer.
 WINNERS, LATE, MARGIN = 3, 0.65, 0.05
 KEYS = ("metric", "remaining")
 
@@ -64,9 +65,10 @@ class _Arm:
     target: float | None = None
     study: optuna.Study | None = None
     asked: int = 0
-    open: dict[str, optuna.Trial] = field(default_factory=dict)
+    open: dict[str, list[optuna.Trial]] = field(default_factory=dict)  # by Trial.id
     found: dict[str, dict[int, Report]] = field(default_factory=dict)  # recipe -> seed -> end
     trials: dict[str, Trial] = field(default_factory=dict)  # recipe -> a trial of it
+    before: set[str] = field(default_factory=set)  # ids of those that earlier studies ran
     winners: list[Sequence[Report]] = field(default_factory=list)  # curves that met the target
     confirming: list[Trial] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)  # recipes sent to the other seeds
@@ -81,7 +83,7 @@ class TargetSearch(Plan):
     A target that the dense baseline itself misses ends an arm before it is searched
     (:attr:`refused`). With ``match`` the other arms aim at what that arm's answer reached. Earlier
     trials of the same kind are known from the start: a dense one stands for the baseline, pruned
-    ones teach the sampler.
+    ones teach the sampler and, with a seed asked for, may be the answer.
     """
 
     def __init__(
@@ -146,6 +148,10 @@ class TargetSearch(Plan):
                     arm.dense.setdefault(trial.seed, float(report["metric"]))
             elif (place := self.space.place(arm.name, trial)) is not None:
                 self._earlier.setdefault(arm.name, []).append((place, report))
+                if trial.seed in self.seeds:
+                    arm.trials.setdefault(trial.recipe, trial)
+                    arm.found.setdefault(trial.recipe, {}).setdefault(trial.seed, report)
+                    arm.before.add(trial.id)
 
     def _aim(self, arm: _Arm) -> None:
         """Sets an arm's target as soon as what it depends on is known."""
@@ -194,6 +200,14 @@ class TargetSearch(Plan):
                     constraints={METRIC: arm.target - float(report["metric"])},
                 )
             )
+        # The sampler looks for what is sparser than it knows: that the best known one holds here
+        # too is for the first trial to see, unless it had this seed.
+        met = [e for e in self._earlier.get(arm.name, []) if e[1]["metric"] >= arm.target]
+        if met:
+            place, _ = min(met, key=lambda e: float(e[1]["remaining"]))
+            recipe = arm.base.replace(**place).recipe
+            if self.seeds[0] not in arm.found.get(recipe, {}):
+                study.enqueue_trial(place)
         return study
 
     def ask(self) -> Trial | None:
@@ -208,7 +222,7 @@ class TargetSearch(Plan):
                 assert arm.study is not None
                 asked = arm.study.ask(dict(self.space.distributions))
                 trial = arm.base.replace(**asked.params, seed=self.seeds[0])
-                arm.open[trial.id] = asked
+                arm.open.setdefault(trial.id, []).append(asked)
                 return self._begin(arm, trial)
             if arm.confirming:
                 return self._begin(arm, arm.confirming.pop(0))
@@ -229,8 +243,8 @@ class TargetSearch(Plan):
             if report is not None:
                 arm.trials.setdefault(trial.recipe, trial)
                 arm.found.setdefault(trial.recipe, {})[trial.seed] = report
-            if trial.id in arm.open:
-                self._teach(arm, arm.open.pop(trial.id), report)
+            if arm.open.get(trial.id):
+                self._teach(arm, arm.open[trial.id].pop(), report)
         if arm.target is not None and not arm.out and arm.asked >= self.trials_per_arm:
             self._confirm(arm)
         for other in self.arms:
@@ -256,41 +270,49 @@ class TargetSearch(Plan):
         arm.study.tell(asked, size)
 
     def _confirm(self, arm: _Arm) -> None:
-        """Sends recipes that met the target to the other seeds, one after the other until one meets
-        it on average: the sparsest first and, as far as the first seed turns out to have been
-        lucky, only those that met the target by that much more."""
-        if len(self.seeds) == 1 or arm.confirming or self.answer(arm) is not None:
+        """Sends recipes that met the target to the other seeds, one after the other: the sparsest
+        first; as far as the first seed turns out to have been lucky, the sparsest that met the
+        target by that much more; and once one has met it on average, the best of those sparser."""
+        if len(self.seeds) == 1 or arm.confirming or len(arm.confirmed) >= CANDIDATES:
             return
-        first, target = self.seeds[0], arm.target or 0.0
+        first, target, answer = self.seeds[0], arm.target or 0.0, self.answer(arm)
+        limit = math.inf if answer is None else self._mean(arm, answer, "remaining")
         ends = {
-            r: found[first] for r, found in arm.found.items() if completed(found.get(first), *KEYS)
+            recipe: (float(found[first]["metric"]), float(found[first]["remaining"]))
+            for recipe, found in arm.found.items()
+            if completed(found.get(first), *KEYS)
         }
         luck = [
-            float(ends[r]["metric"]) - self._mean(arm, r, "metric")
-            for r in arm.confirmed
-            if all(completed(arm.found[r].get(seed), *KEYS) for seed in self.seeds)
+            ends[r][0] - self._mean(arm, r, "metric") for r in arm.confirmed if self._whole(arm, r)
         ]
         extra = max(statistics.fmean(luck), 0.0) if luck else 0.0
         met = [
-            r for r, end in ends.items()
-            if r not in arm.confirmed and float(end["metric"]) >= target
+            recipe
+            for recipe, (metric, remaining) in ends.items()
+            if metric >= target and remaining < limit and recipe not in arm.confirmed
+            and any(seed not in arm.found[recipe] for seed in self.seeds)
         ]  # fmt: skip
-        if not met or len(arm.confirmed) >= CANDIDATES:
-            return
-        likely = [r for r in met if float(ends[r]["metric"]) >= target + extra]
-        if likely:
-            best = min(likely, key=lambda r: float(ends[r]["remaining"]))
+        likely = [recipe for recipe in met if ends[recipe][0] >= target + extra]
+        if likely and answer is None:
+            best = min(likely, key=lambda recipe: ends[recipe][1])
+        elif met:
+            best = max(met, key=lambda recipe: ends[recipe][0])
         else:
-            best = max(met, key=lambda r: float(ends[r]["metric"]))
+            return
         arm.confirmed.append(best)
-        arm.confirming = [arm.trials[best].replace(seed=seed) for seed in self.seeds[1:]]
+        missing = (seed for seed in self.seeds if seed not in arm.found[best])
+        arm.confirming = [arm.trials[best].replace(seed=seed) for seed in missing]
+
+    def _whole(self, arm: _Arm, recipe: str) -> bool:
+        """Whether a recipe completed with all seeds."""
+        return all(completed(arm.found[recipe].get(seed), *KEYS) for seed in self.seeds)
 
     def answer(self, arm: _Arm) -> str | None:
         """The sparsest recipe that has all seeds and meets the target on average."""
         whole = [
             recipe
-            for recipe, ends in arm.found.items()
-            if all(completed(ends.get(seed), "metric", "remaining") for seed in self.seeds)
+            for recipe in arm.found
+            if self._whole(arm, recipe)
             and self._mean(arm, recipe, "metric") >= (arm.target or math.inf)
         ]
         return min(whole, key=lambda r: self._mean(arm, r, "remaining"), default=None)
@@ -335,8 +357,10 @@ class TargetSearch(Plan):
                     if completed(end := arm.found[recipe].get(seed), *KEYS) and end
                 ]
                 assert trial.pruning is not None
+                trial_id = trial.replace(seed=self.seeds[0]).id
                 row |= {
-                    "trial_id": trial.replace(seed=self.seeds[0]).id,
+                    "trial_id": trial_id,
+                    "earlier": trial_id in arm.before,
                     "final_lambda": trial.pruning.final_lambda,
                     "learning_rate": trial.optimizer.learning_rate,
                     "mask_rate": trial.optimizer.mask_rate,
@@ -365,10 +389,12 @@ class TargetSearch(Plan):
         what they were when at most as dense and after no more steps.
         """
         arm = self._of.get(trial.id)
-        if arm is None or trial.id not in arm.open or not curve:
+        if arm is None or not arm.open.get(trial.id) or not curve:
             return None
         now = curve[-1]
         if not all(math.isfinite(now.get(k, math.nan)) for k in ("metric", "density", "step")):
+            return None
+        if now["metric"] >= (arm.target or 0.0):
             return None
         sparser = [w for w in arm.winners if w and w[-1].get("density", 1.0) <= now["density"]]
         if len(sparser) < WINNERS:

@@ -1,5 +1,6 @@
 """Runs a search with Ray Tune, or goes on with one that was cut off."""
 
+import copy
 import json
 from typing import Any
 
@@ -8,6 +9,8 @@ from ray.tune import Stopper
 from bermo_ray.search.plan import Plan
 from bermo_ray.search.searcher import PlanSearcher
 from bermo_ray.training.trainer import Resources, trainable
+
+TRIALS, SEARCHER = "experiment_state-", "searcher-state-"  # Tune's files, by how names begin
 
 
 def run(
@@ -24,6 +27,9 @@ def run(
 
     With ``resume`` the state on disk decides: callbacks and searcher come back from it. A run that
     was killed before it could save any state starts anew.
+
+    Raises:
+        UserError: the state to resume is of another version.
     """
     from ray import tune
 
@@ -36,6 +42,10 @@ def run(
     folder = f"{storage}/{name}"
     if resume and has_state(storage, name):
         tuner = tune.Tuner.restore(folder, function, resume_unfinished=True, resume_errored=True)
+        # Tried on a copy: inside fit() Ray would log a traceback, and run what is left of the study
+        # with a plan that knows half of it.
+        kept = tuner._local_tuner._tune_config.search_alg
+        copy.deepcopy(kept).replay((_newest(storage, name, SEARCHER) or {})["log"])
     else:
         tuner = tune.Tuner(
             function,
@@ -58,7 +68,7 @@ def run(
     PlanSearcher.restored = None
     results = tuner.fit()
     ended = all(r.error is not None or (r.metrics or {}).get("final") for r in results)
-    if not ended or not (_newest(storage, name, "searcher-state-") or {}).get("finished"):
+    if not ended or not (_newest(storage, name, SEARCHER) or {}).get("finished"):
         return None
     return (PlanSearcher.restored or searcher).plan
 
@@ -83,13 +93,14 @@ class Hopeless(Stopper):
 
 
 def has_state(storage: str, name: str) -> bool:
-    """Whether Tune saved a whole state of its trials there; without one it would run a single trial
-    and call that the study."""
+    """Whether Tune saved a whole state of trials and searcher there; without one it would run a
+    single trial and call that the study."""
     from ray import tune
 
     if not tune.Tuner.can_restore(f"{storage}/{name}"):
         return False
-    return bool((_newest(storage, name, "experiment_state-") or {}).get("trial_data"))
+    trials, searcher = (_newest(storage, name, prefix) or {} for prefix in (TRIALS, SEARCHER))
+    return bool(trials.get("trial_data")) and "log" in searcher
 
 
 def _newest(storage: str, name: str, prefix: str) -> dict[str, Any] | None:

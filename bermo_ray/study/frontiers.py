@@ -16,6 +16,7 @@ from bermo_ray.results import (
     load_all,
     over_seeds,
     text,
+    with_all_seeds,
 )
 from bermo_ray.search.arms import FrontierSearch
 from bermo_ray.search.plan import Plan
@@ -37,6 +38,7 @@ ANSWERS = pa.schema([
         ("met", pa.bool_(), "whether a recipe met it on average, over all seeds"),
         ("recipe", pa.string(), "that one, the sparsest; else the one that came closest"),
         ("trial_id", pa.string(), "with the first seed"),
+        ("earlier", pa.bool_(), "whether that one is an earlier study's"),
         ("final_lambda", pa.float64(), "λ"),
         ("learning_rate", pa.float64(), ""),
         ("mask_rate", pa.float64(), ""),
@@ -84,7 +86,9 @@ class FrontierOptions(OneTask):
 
 def space(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Space:
     """An arm for each fusion, and each fusion's dense baseline to compare with."""
-    learning_rates = LogUniform(*(options.learning_rates or usual.learning_rates))
+    lambdas = _range("--lambdas", options.lambdas or usual.lambdas)
+    learning_rates = _range("--learning-rates", options.learning_rates or usual.learning_rates)
+    mask_rates = _range("--mask-rates", options.mask_rates or usual.mask_rates)
     base = options.trial(usual.epochs, usual.batch_size).replace(
         pruning=pruning, optimizer__learning_rate=learning_rates.quantile(0.5)
     )
@@ -92,19 +96,27 @@ def space(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Space:
     return Space(
         arms=arms,
         ranges={
-            "pruning__final_lambda": LogUniform(*(options.lambdas or usual.lambdas)),
+            "pruning__final_lambda": lambdas,
             "optimizer__learning_rate": learning_rates,
-            "optimizer__mask_rate": LogUniform(*(options.mask_rates or usual.mask_rates)),
+            "optimizer__mask_rate": mask_rates,
         },
         spread="pruning__final_lambda",
         fixed=tuple(arm.replace(pruning=None) for arm in arms.values()),
     )
 
 
+def _range(flag: str, ends: Range) -> LogUniform:
+    try:
+        return LogUniform(*ends)
+    except UserError as error:
+        raise UserError(*(p.replace("range", flag, 1) for p in error.problems)) from None
+
+
 def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
     """The plan: the whole frontier or, with a target, its sparsest point that meets it."""
     where = space(options, pruning, usual)
-    earlier = [] if options.fresh else _earlier(options)
+    data_dir = next(iter(where.arms.values())).data.data_dir
+    earlier = [] if options.fresh else _earlier(options, data_dir)
     if options.target is None and options.match is None:
         return FrontierSearch(where, options.trials, options.seeds, earlier)
     target = Target.parse(options.target or "0.99x")
@@ -114,23 +126,26 @@ def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
     return TargetSearch(where, target, options.trials, options.seeds, options.match, earlier)
 
 
-def _earlier(options: FrontierOptions) -> list[tuple[Trial, dict[str, float | str]]]:
-    """Finished trials of other studies in the store, of the same task."""
-    if options.resume:  # it goes on with what it knew when it was started
-        return []
+def _earlier(
+    options: FrontierOptions, data_dir: str | None
+) -> list[tuple[Trial, dict[str, float | str]]]:
+    """Finished trials in the store, of the same task and data. A study that is resumed goes on with
+    what it knew when it was started; but one killed before that was kept starts anew."""
     uri = tracking.store_uri(options.runs.expanduser(), options.tracking_uri)
     found = []
     for row in load_all(uri).to_pylist():
         if row["task"] == options.task and row["status"] == "completed":
             with contextlib.suppress(UserError):  # written by a version with other settings
-                found.append((Trial.from_json(row["trial"]), row))
+                trial = Trial.from_json(row["trial"])
+                if trial.data.data_dir == data_dir:  # it is not part of a trial's id
+                    found.append((trial, row))
     return found
 
 
 def conclude(study: Study[F], table: pa.Table) -> pa.Table:
     """Prints, draws and keeps what came out; gives the frontier, of means over seeds."""
     metric = registry.get(study.options.task).metric
-    merged = over_seeds(table)
+    merged = with_all_seeds(over_seeds(table), len(study.options.seeds))
     front = frontier(merged)
     study.console.print(text.frontier_table(front, metric))
     volumes = {r["fusion"]: r["hypervolume"] for r in hypervolume(merged).to_pylist() if r["method"] != "dense"}  # fmt: skip # noqa: E501
@@ -158,7 +173,9 @@ def _compared(study: Study[F], table: pa.Table, answers: pa.Table) -> list[str]:
     first = study.options.match
     if first is None:
         return []
-    pruned = table.filter(pc.not_equal(table["method"], "dense"))
+    whole = with_all_seeds(over_seeds(table), len(study.options.seeds))["recipe"]
+    kept = pc.and_(pc.not_equal(table["method"], "dense"), pc.is_in(table["recipe"], whole))
+    pruned = table.filter(kept)
     lines = []
     for row in answers.to_pylist():
         if row["fusion"] == first:
@@ -169,10 +186,10 @@ def _compared(study: Study[F], table: pa.Table, answers: pa.Table) -> list[str]:
             lines.append(f"at {row['target']:.4f}: one of {first} and {row['fusion']} has no point")
             continue
         interval = "one seed, so no interval"
-        if found.seeds > 1 and found.undecided < 1:
+        if found.seeds > 1:
             interval = f"95 % over {found.seeds} seeds: {found.low:.2f} to {found.high:.2f}"
-        if found.undecided:
-            interval += f"; {found.undecided:.0%} of resamples do not get there"
+        if found.undecided > 0.05:  # an interval of the others alone would be too narrow
+            interval = f"no interval: {found.undecided:.0%} of resamples do not get there"
         lines.append(
             f"at {row['target']:.4f} {row['fusion']} needs 1/{found.ratio:.2f} of {first}'s weights"
             f" ({interval})"

@@ -14,6 +14,7 @@ from bermo_ray.results import (
     non_dominated,
     over_seeds,
     remaining_at,
+    with_all_seeds,
 )
 
 
@@ -173,8 +174,9 @@ def seeded(rows: list[tuple[str, int, float, float]], **more: Any) -> pa.Table:
 
 
 def test_means_over_seeds() -> None:
-    rows = seeded([("a", 0, 0.2, 0.8), ("b", 0, 0.5, 0.9), ("a", 1, 0.4, 0.6), ("a", 2, 0.3, 0.7)])
-    broken = seeded([("a", 3, 0.1, 0.9)], status="diverged")
+    three = [("a", 0, 0.2, 0.8), ("b", 0, 0.5, 0.9), ("a", 1, 0.4, 0.6), ("a", 2, 0.3, 0.7)]
+    rows = seeded(three, method="l0")
+    broken = seeded([("a", 3, 0.1, 0.9)], status="diverged", method="l0")
     merged = over_seeds(pa.concat_tables([rows, broken])).to_pylist()
     found = {r["recipe"]: r for r in merged}
     assert (found["a"]["seeds"], found["b"]["seeds"]) == (3, 1)
@@ -182,6 +184,11 @@ def test_means_over_seeds() -> None:
     assert found["a"]["remaining"] == pytest.approx(0.3)
     assert found["a"]["metric_sd"] == pytest.approx(0.1)
     assert found["b"]["metric_sd"] is None
+    assert found["a"]["metric_interval"] == pytest.approx(4.302653 * 0.1 / 3**0.5)  # t of 2
+    assert found["b"]["metric_interval"] is None
+    table = over_seeds(pa.concat_tables([rows, broken]))
+    assert with_all_seeds(table, 3)["recipe"].to_pylist() == ["a"]
+    assert with_all_seeds(table, 2).num_rows == 2  # no recipe has two
 
 
 def test_efficiency_is_the_ratio_along_both_frontiers() -> None:

@@ -71,13 +71,14 @@ def test_mixes(tmp_path: Path) -> None:
         ({"met": False}, ["not met; met by some seeds only"]),
         ({"seeds": 1, "sure": math.nan}, ["over 1 seed, 2 of them there; how sure: more seeds"]),
         ({"recipe": None}, ["no pruned trial completed"]),
+        ({"earlier": True}, ["trial abcdef of an earlier study"]),
     ],
 )
 def test_answers(change: dict[str, Any], lines: list[str]) -> None:
     answer = {
         "fusion": "last", "target": 0.9, "dense": 0.95, "met": True, "recipe": "r", "seeds": 2,
         "trial_id": "abcdef", "final_lambda": 10.0, "learning_rate": 1e-3, "mask_rate": 0.1,
-        "remaining": 0.2, "metric": 0.91, "seeds_met": 2, "sure": 0.8,
+        "remaining": 0.2, "metric": 0.91, "seeds_met": 2, "sure": 0.8, "earlier": False,
     }  # fmt: skip
     found = text.answers(pa.Table.from_pylist([answer | change]), "accuracy")
     assert found[0].startswith("last: accuracy >= 0.9000 (dense 0.9500): ")

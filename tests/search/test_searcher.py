@@ -122,6 +122,7 @@ def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> 
         (lambda: LogUniform(-3, 1), "got -3..1"),
         (lambda: space(arms={}), "the search space is empty"),
         (lambda: space(ranges={}), "the search space is empty"),
+        (lambda: space(ranges={"pruning__final_lambda": LogUniform(5, 5)}), "a single point"),
         (lambda: space(ranges={"pruning__lamda": LogUniform(1, 2)}), "unknown key 'pruning.lamda'"),
     ],
 )

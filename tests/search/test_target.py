@@ -149,9 +149,11 @@ def test_an_answer_has_all_seeds_and_meets_the_target_on_average() -> None:
     assert {t.seed for t in again} == {0, 1}
     first = plan.arms[0].confirmed[0]
     assert plan._mean(plan.arms[0], first, "metric") < 0.93  # the luckiest was tried, and failed
-    # So the next one has that much to spare: it is there, and the third is not needed.
-    assert len(plan.arms[0].confirmed) == 2
+    # So the next one has that much to spare and is there; then the best of those sparser.
+    second = plan.arms[0].confirmed[1]
+    assert plan._mean(plan.arms[0], second, "metric") >= 0.93
     assert answer["met"]
+    assert answer["remaining"] <= plan._mean(plan.arms[0], second, "remaining")
     assert answer["seeds"] == 3
     assert answer["metric"] >= 0.93
     assert len([t for t in done if t.pruning is None]) == 3
@@ -193,7 +195,10 @@ def test_earlier_trials_teach_and_stand_for_the_baseline() -> None:
     plan = search("0.98x", trials=3, earlier=known)
     study = plan.arms[0].study
     assert study is not None
-    assert [t.params[LAMBDA] for t in study.trials] == [2.0, 5.0, 10.0, 20.0]
+    *told, first = study.trials
+    assert [t.params[LAMBDA] for t in told] == [2.0, 5.0, 10.0, 20.0]
+    # 10 met the target (0.95 − 0.06/4 > 0.931), 20 did not: whether it does with this seed too?
+    assert first.system_attrs["fixed_params"][LAMBDA] == 10.0
     assert study.trials[0].constraints[METRIC] == pytest.approx(
         0.931 - surface(before[0])["metric"]
     )
@@ -225,6 +230,7 @@ def test_hopeless_is_late_denser_and_worse_than_all_winners() -> None:
     assert plan.hopeless(running, curve((20, 0.7, 0.81))) is None  # within the margin
     assert plan.hopeless(running, curve((20, 0.2, 0.10))) is None  # sparser than any winner ended
     assert plan.hopeless(running, []) is None
+    assert plan.hopeless(running, curve((20, 0.7, 0.91))) is None  # it meets the target already
     # A stopped trial teaches that the target is missed there, not a size.
     plan.tell(running, {"status": "stopped", "metric": 0.7, "remaining": 0.7})
     study = plan.arms[0].study
@@ -293,6 +299,47 @@ def test_trap_a_trial_without_a_finite_number_does_not_stay_open(metric: float |
     assert both.finished
     states += [t.state.name for t in both._studies["last"].trials]
     assert states == ["FAIL"] * 4
+
+
+def test_an_earlier_answer_is_found_again_and_repeated_with_other_seeds() -> None:
+    """The sampler looks for sparser ones than it knows; what it knows still counts."""
+    first = search("0.98x", trials=20)
+    known = [(t, surface(t)) for t in drive(first)]
+    (answer,) = first.answers()
+    for seeds in ((0,), (1,), (0, 1, 2)):
+        again = search("0.98x", trials=2, seeds=seeds, earlier=known)
+        done = drive(again, lambda t: surface(t) | {"metric": surface(t)["metric"] + 1e-9})
+        (found,) = again.answers()
+        assert found["met"]
+        assert found["remaining"] <= answer["remaining"] * (1 + 1e-12)
+        assert found["seeds"] == len(seeds)
+        assert found["earlier"] == (seeds[0] == 0 and found["recipe"] == answer["recipe"])
+        assert len(done) <= again.most
+
+
+def test_after_a_miss_those_sparser_than_the_answer_get_their_chance() -> None:
+    """Of three that met the target, the sparsest misses on average by a hair, the densest is sure,
+    the one between is right: it is the answer."""
+    plan = search("0.93", trials=1, seeds=(0, 1), earlier=_three())
+    drive(plan, lambda t: surface(t) | ({"metric": _second_seed(t)} if t.pruning else {}))
+    (answer,) = plan.answers()
+    assert plan.arms[0].confirmed == [t.recipe for t in (_at(40), _at(2), _at(30))]
+    assert answer["met"]
+    assert answer["final_lambda"] == 30
+
+
+def _at(lam: float, seed: int = 0) -> Trial:
+    return Trial(pruning=Pruning()).replace(**{LAMBDA: lam, RATE: 1e-3, "seed": seed})
+
+
+def _three() -> list[tuple[Trial, dict[str, Any]]]:
+    metrics = {40: 0.931, 30: 0.932, 2: 0.945}
+    return [(_at(lam), surface(_at(lam)) | {"metric": m}) for lam, m in metrics.items()]
+
+
+def _second_seed(trial: Trial) -> float:
+    assert trial.pruning is not None
+    return {40.0: 0.920, 30.0: 0.9295, 2.0: 0.94}.get(trial.pruning.final_lambda, 0.5)
 
 
 def test_trap_two_searches_share_no_study() -> None:
