@@ -2,7 +2,7 @@
 
 The surface is made of real trials (``surface.parquet``, by ``tools/record_surface.py``: L0 on
 `tense` with the shipped encoder, both fusions, a Sobol sequence over λ and both rates). Between
-them log remaining weights and accuracy are local quadratic regressions (LOESS, the 30 nearest,
+them log remaining weights and accuracy are local quadratic regressions (LOESS, the 40 nearest,
 tricube weights), which of linear and quadratic ones and two kinds of forests foretell held-out
 trials best. A search is there when a trial of it meets the target with at most 1 % more remaining
 weights than the fewest anywhere on the surface. Targets are 0.95x and 0.98x of each fusion's dense
@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from bermo_ray.search.sampler import METRIC, TargetSampler
 
-NEAREST, MOST, FEW, REPETITIONS, SHARES, CLOSE = 30, 150, 20, 5, (0.95, 0.98), 1.01
+NEAREST, MOST, FEW, REPETITIONS, SHARES, CLOSE = 40, 150, 20, 5, (0.95, 0.98), 1.01
 NAMES = ("final_lambda", "learning_rate", "mask_rate")
 LOW, HIGH = np.log([1.0, 1.5e-4, 1e-2]), np.log([60.0, 3e-3, 2e-1])  # of tools/record_surface.py
 SPACE = {

@@ -20,8 +20,8 @@ CANDIDATES = 3  # recipes of an arm that are tried with the other seeds
 # A running trial is given up (see `hopeless`) where it can be measured against so many that met the
 # target, after so much of their training, and is worse than all of them by so much. Chosen on the
 # recorded trials of benchmarks/surface.parquet and targets of 0.95x and 0.98x; without the wait,
-# two in five that it stops would have met their target. At far lower targets some of those stopped
-# would have met it too, but denser than what was known: none would have been the answer.
+# two in five that it stops would have met their target. At lower ones some of those stopped would
+# have met it too, but denser than what was known: none would have been the answer.
 WINNERS, LATE, MARGIN = 3, 0.65, 0.05
 KEYS = ("metric", "remaining")
 
