@@ -9,7 +9,7 @@ from bermo_ray.results.frontier import (
     non_dominated,
     over_seeds,
     remaining_at,
-    with_all_seeds,
+    with_most_seeds,
 )
 from bermo_ray.results.layer_counts import layer_counts, layer_losses
 from bermo_ray.results.significance import mcnemar
@@ -30,5 +30,5 @@ __all__ = [
     "predictions",
     "query",
     "remaining_at",
-    "with_all_seeds",
+    "with_most_seeds",
 ]

@@ -158,11 +158,15 @@ def over_seeds(table: pa.Table) -> pa.Table:
     return first.append_column("metric_interval", pc.multiply(merged["metric_stddev"], wide))
 
 
-def with_all_seeds(merged: pa.Table, seeds: int) -> pa.Table:
-    """Of :func:`over_seeds`, the recipes that have so many: a lucky single seed is no match for
-    them. All of them where no pruned one has."""
-    whole = merged.filter(pc.equal(merged["seeds"], seeds))
-    return whole if pc.any(pc.not_equal(whole["method"], "dense")).as_py() else merged
+def with_most_seeds(merged: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
+    """Of :func:`over_seeds`, the recipes that have as many seeds as any of their group: what a
+    single lucky seed reached is no match for a mean of several."""
+    if merged.num_rows == 0:
+        return merged
+    merged = merged.take(pc.sort_indices(merged, [(key, "ascending") for key in by]))
+    starts, seeds = _starts(merged, by), merged["seeds"].to_numpy()
+    most = np.maximum.reduceat(seeds, np.flatnonzero(starts))
+    return merged.filter(pa.array(seeds == most[np.cumsum(starts) - 1]))
 
 
 @dataclass(frozen=True)

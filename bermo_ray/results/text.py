@@ -19,7 +19,7 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
     table.add_column("fusion")
     table.add_column("method")
     for name in ("remaining", metric_name, "λ", "learning rate", "mask rate", "trial"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=name == metric_name)
     previous = None
     for row in front.to_pylist():
         group = (row["fusion"], row["method"].removesuffix("_movement"))
@@ -30,7 +30,7 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
         table.add_row(
             *(group if group != previous else ("", "")),
             f"{row['remaining']:.1%}",
-            f"{row['metric']:.4f}" + (f" ± {wide:.4f}" if wide is not None else ""),
+            f"{row['metric']:.4f}" + (f" ±{wide:.3f}" if wide is not None else ""),
             "" if dense else f"{row['final_lambda']:.3g}",
             f"{row['learning_rate']:.1e}",
             "" if dense else f"{row['mask_rate']:.1e}",

@@ -16,7 +16,7 @@ from bermo_ray.results import (
     load_all,
     over_seeds,
     text,
-    with_all_seeds,
+    with_most_seeds,
 )
 from bermo_ray.search.arms import FrontierSearch
 from bermo_ray.search.plan import Plan
@@ -145,13 +145,14 @@ def _earlier(
 def conclude(study: Study[F], table: pa.Table) -> pa.Table:
     """Prints, draws and keeps what came out; gives the frontier, of means over seeds."""
     metric = registry.get(study.options.task).metric
-    merged = with_all_seeds(over_seeds(table), len(study.options.seeds))
+    merged = with_most_seeds(over_seeds(table))
     front = frontier(merged)
     study.console.print(text.frontier_table(front, metric))
-    volumes = {r["fusion"]: r["hypervolume"] for r in hypervolume(merged).to_pylist() if r["method"] != "dense"}  # fmt: skip # noqa: E501
-    said = ", ".join(f"{fusion} {area:.4f}" for fusion, area in volumes.items())
-    study.console.print(f"hypervolume (higher is better): {said}")
     tables = {"trials": table, "frontier": front}
+    if isinstance(study.plan, FrontierSearch):  # a search for one point says nothing of the rest
+        areas = [r for r in hypervolume(merged).to_pylist() if r["method"] != "dense"]
+        said = ", ".join(f"{r['fusion']} {r['hypervolume']:.4f}" for r in areas)
+        study.console.print(f"hypervolume (higher is better): {said}")
     if isinstance(study.plan, TargetSearch):
         answers = pa.Table.from_pylist(study.plan.answers(), schema=ANSWERS)
         tables |= {"answers": answers}
@@ -173,7 +174,7 @@ def _compared(study: Study[F], table: pa.Table, answers: pa.Table) -> list[str]:
     first = study.options.match
     if first is None:
         return []
-    whole = with_all_seeds(over_seeds(table), len(study.options.seeds))["recipe"]
+    whole = with_most_seeds(over_seeds(table))["recipe"]
     kept = pc.and_(pc.not_equal(table["method"], "dense"), pc.is_in(table["recipe"], whole))
     pruned = table.filter(kept)
     lines = []

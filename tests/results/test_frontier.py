@@ -14,7 +14,7 @@ from bermo_ray.results import (
     non_dominated,
     over_seeds,
     remaining_at,
-    with_all_seeds,
+    with_most_seeds,
 )
 
 
@@ -187,8 +187,14 @@ def test_means_over_seeds() -> None:
     assert found["a"]["metric_interval"] == pytest.approx(4.302653 * 0.1 / 3**0.5)  # t of 2
     assert found["b"]["metric_interval"] is None
     table = over_seeds(pa.concat_tables([rows, broken]))
-    assert with_all_seeds(table, 3)["recipe"].to_pylist() == ["a"]
-    assert with_all_seeds(table, 2).num_rows == 2  # no recipe has two
+    assert with_most_seeds(table)["recipe"].to_pylist() == ["a"]
+    other = over_seeds(seeded([("c", 0, 0.5, 0.9), ("d", 0, 0.5, 0.9)], method="magnitude"))
+    both = with_most_seeds(pa.concat_tables([table, other]))
+    assert sorted(both["recipe"].to_pylist()) == [
+        "a",
+        "c",
+        "d",
+    ]  # of another group, where none has more
 
 
 def test_efficiency_is_the_ratio_along_both_frontiers() -> None:
