@@ -25,8 +25,6 @@ KEPT = (
 class PlanSearcher(Searcher):
     """Asks the plan for trials and tells it how they ended."""
 
-    restored: "PlanSearcher | None" = None  # Tune makes its own of a resumed study: this is it
-
     def __init__(self, plan: Plan, common: dict[str, Any]) -> None:
         super().__init__()  # with a metric named, Tune would end the study on a report without it
         self.plan = plan
@@ -34,6 +32,7 @@ class PlanSearcher(Searcher):
         self.log: list[dict[str, Any]] = []
         self._trials: dict[str, Trial] = {}  # by Tune's id
         self._curves: dict[str, list[dict[str, Any]]] = {}
+        self.in_tune: set[str] | None = None  # of a resumed study: ids of the trials that Tune has
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next trial's config; None while results are due, or FINISHED."""
@@ -82,7 +81,6 @@ class PlanSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Back to a saved state."""
-        PlanSearcher.restored = self
         self.replay(json.loads(Path(checkpoint_path).read_text())["log"])
 
     def replay(self, log: list[dict[str, Any]]) -> None:
@@ -104,3 +102,6 @@ class PlanSearcher(Searcher):
                 self._trials[entry["asked"]] = trial
             else:
                 self._tell(entry["told"], entry["report"], entry["curve"])
+        if self.in_tune is not None:  # a kill between two files: Tune never heard of that trial
+            for trial_id in [i for i in self._trials if i not in self.in_tune]:
+                self.on_trial_complete(trial_id, error=True)

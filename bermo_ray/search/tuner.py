@@ -42,10 +42,14 @@ def run(
     folder = f"{storage}/{name}"
     if resume and has_state(storage, name):
         tuner = tune.Tuner.restore(folder, function, resume_unfinished=True, resume_errored=True)
+        searcher = (
+            tuner._local_tuner._tune_config.search_alg
+        )  # as it was at the start; fit() uses it
+        trials, told = (_newest(storage, name, prefix) or {} for prefix in (TRIALS, SEARCHER))
+        searcher.in_tune = {json.loads(state)["trial_id"] for state, _ in trials["trial_data"]}
         # Tried on a copy: inside fit() Ray would log a traceback, and run what is left of the study
         # with a plan that knows half of it.
-        kept = tuner._local_tuner._tune_config.search_alg
-        copy.deepcopy(kept).replay((_newest(storage, name, SEARCHER) or {})["log"])
+        copy.deepcopy(searcher).replay(told["log"])
     else:
         tuner = tune.Tuner(
             function,
@@ -65,12 +69,11 @@ def run(
                 checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
             ),
         )
-    PlanSearcher.restored = None
     results = tuner.fit()
     ended = all(r.error is not None or (r.metrics or {}).get("final") for r in results)
     if not ended or not (_newest(storage, name, SEARCHER) or {}).get("finished"):
         return None
-    return (PlanSearcher.restored or searcher).plan
+    return searcher.plan
 
 
 class Hopeless(Stopper):
