@@ -58,8 +58,8 @@ class Surface:
             weight = (1 - (far / (far[:, -1:] * 1.0001)) ** 3) ** 3
             gaps = self.points[near] - part[:, None]
             one, other = np.triu_indices(3)
-            terms = [np.ones((*near.shape, 1)), gaps, gaps[..., one] * gaps[..., other]]
-            terms = np.concatenate(terms, -1)
+            squares = gaps[..., one] * gaps[..., other]
+            terms = np.concatenate([np.ones((*near.shape, 1)), gaps, squares], -1)
             weighted = terms * weight[..., None]
             ridge = 1e-3 * np.diag([0.0, *[1.0] * 9])
             left = np.einsum("nki,nkj->nij", weighted, terms) + ridge
