@@ -15,8 +15,9 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
         title="Parameter-efficiency frontier: no trial is both smaller and better",
         title_justify="left",
         box=None,
+        pad_edge=False,
     )
-    table.add_column("fusion")
+    table.add_column("fusion", no_wrap=True)
     table.add_column("method")
     for name in ("remaining", metric_name, "λ", "learning rate", "mask rate", "trial"):
         table.add_column(name, justify="right", no_wrap=name == metric_name)
@@ -161,9 +162,8 @@ def any_table(rows: pa.Table) -> Table:
     for field in rows.schema:
         number = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
         table.add_column(field.name, justify="right" if number else "left")
-    for row in zip(
-        *(column.to_pylist() for column in rows.columns), strict=True
-    ):  # names may repeat
+    # By column: names may repeat, and rows as dicts would lose one of them.
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         cells = (f"{v:.6g}" if isinstance(v, float) else v for v in row)
         table.add_row(*("" if cell is None else str(cell) for cell in cells))
     return table

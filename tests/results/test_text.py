@@ -63,6 +63,22 @@ def test_mixes(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_query_may_give_two_columns_one_name() -> None:
+    rows = pa.table([[1], [2.5], ["x"]], names=["a", "a", "b"])
+    assert shown(text.any_table(rows)) == ["a a b", "1 2.5 x"]
+
+
+def test_a_frontier_over_seeds_fits_80_columns() -> None:
+    base = {
+        "method": "soft_movement", "remaining": 0.1, "metric": 0.91, "final_lambda": 123.4,
+        "learning_rate": 1e-3, "mask_rate": 1e-2, "trial_id": "abcdef0123",
+    }  # fmt: skip
+    rows = [base | {"fusion": "extra_layers", "metric_interval": w} for w in (0.0123, None)]
+    lines = shown(text.frontier_table(pa.Table.from_pylist(rows), "accuracy"))
+    assert "extra_layers soft 10.0% 0.9100 ±0.012 123 1.0e-03 1.0e-02 abcdef" in lines
+    assert "10.0% 0.9100 123 1.0e-03 1.0e-02 abcdef" in lines
+
+
 @pytest.mark.parametrize(
     ("change", "lines"),
     [

@@ -21,8 +21,9 @@ from bermo_ray.search.searcher import PlanSearcher
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.surrogate import GaussianProcess
 from bermo_ray.search.target import Target, TargetSearch, sure
+from bermo_ray.study import frontiers
 from bermo_ray.study.frontiers import ANSWERS
-from bermo_ray.trial import Pruning, Trial
+from bermo_ray.trial import Data, Pruning, Trial
 
 LAMBDA, RATE = "pruning__final_lambda", "optimizer__learning_rate"
 DENSE = 0.95
@@ -207,6 +208,17 @@ def test_earlier_trials_teach_and_stand_for_the_baseline() -> None:
     assert all(t.pruning for t in done)
 
 
+def test_trials_on_other_data_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is not part of a trial's id."""
+    rows = [
+        {"task": "text", "status": "completed", "trial": Trial(data=Data(task="text", data_dir=folder)).to_json()}  # noqa: E501
+        for folder in ("one", "other")
+    ]  # fmt: skip
+    monkeypatch.setattr(frontiers, "load_all", lambda uri: pa.Table.from_pylist(rows))
+    found = frontiers._earlier(frontiers.FrontierOptions(task="text"), "one")
+    assert [trial.data.data_dir for trial, _ in found] == ["one"]
+
+
 def curve(*points: tuple[int, float, float]) -> list[dict[str, Any]]:
     return [{"step": s, "density": d, "metric": m} for s, d, m in points]
 
@@ -230,7 +242,9 @@ def test_hopeless_is_late_denser_and_worse_than_all_winners() -> None:
     assert plan.hopeless(running, curve((20, 0.7, 0.81))) is None  # within the margin
     assert plan.hopeless(running, curve((20, 0.2, 0.10))) is None  # sparser than any winner ended
     assert plan.hopeless(running, []) is None
-    assert plan.hopeless(running, curve((20, 0.7, 0.91))) is None  # it meets the target already
+    plan.arms[0].target = 0.65
+    assert plan.hopeless(running, curve((20, 0.7, 0.70))) is None  # it meets the target already
+    plan.arms[0].target = 0.9
     # A stopped trial teaches that the target is missed there, not a size.
     plan.tell(running, {"status": "stopped", "metric": 0.7, "remaining": 0.7})
     study = plan.arms[0].study
