@@ -1,5 +1,6 @@
 """The search for the fewest remaining weights that meet a target metric (methods §4)."""
 
+import functools
 import json
 import math
 import statistics
@@ -315,7 +316,8 @@ class TargetSearch(Plan):
             if self._whole(arm, recipe)
             and self._mean(arm, recipe, "metric") >= (arm.target or math.inf)
         ]
-        return min(whole, key=lambda r: self._mean(arm, r, "remaining"), default=None)
+        mean = functools.partial(self._mean, arm)  # of equal sizes, the better one
+        return min(whole, key=lambda r: (mean(r, "remaining"), -mean(r, "metric")), default=None)
 
     def _mean(self, arm: _Arm, recipe: str, key: str) -> float:
         return statistics.fmean(float(arm.found[recipe][seed][key]) for seed in self.seeds)

@@ -129,12 +129,13 @@ def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
 def _earlier(
     options: FrontierOptions, data_dir: str | None
 ) -> list[tuple[Trial, dict[str, float | str]]]:
-    """Finished trials in the store, of the same task and data. A study that is resumed goes on with
-    what it knew when it was started; but one killed before that was kept starts anew."""
+    """Finished trials of other studies in the store, of the same task and data. A resumed study goes
+    on with what it knew at its start; one killed before that was kept starts anew with these."""
     uri = tracking.store_uri(options.runs.expanduser(), options.tracking_uri)
     found = []
     for row in load_all(uri).to_pylist():
-        if row["task"] == options.task and row["status"] == "completed":
+        own = row["study"] == options.name  # one that is resumed
+        if row["task"] == options.task and row["status"] == "completed" and not own:
             with contextlib.suppress(UserError):  # written by a version with other settings
                 trial = Trial.from_json(row["trial"])
                 if trial.data.data_dir == data_dir:  # it is not part of a trial's id

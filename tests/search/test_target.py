@@ -174,6 +174,13 @@ def test_luck_of_one_seed_is_not_how_close_it_came() -> None:
     assert answer["metric"] < 0.93 < luckiest
 
 
+def test_of_equal_sizes_the_better_one_is_the_answer() -> None:
+    plan = search("0.8", trials=4)
+    done = drive(plan, lambda t: surface(t) | {"remaining": 1.0})
+    (answer,) = plan.answers()
+    assert answer["metric"] == max(surface(t)["metric"] for t in done if t.pruning)
+
+
 def test_how_sure() -> None:
     for nothing_known in ([], [0.9], [0.9, 0.9]):
         assert math.isnan(sure(nothing_known, 0.8))
@@ -211,12 +218,14 @@ def test_earlier_trials_teach_and_stand_for_the_baseline() -> None:
 def test_trials_on_other_data_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is not part of a trial's id."""
     rows = [
-        {"task": "text", "status": "completed", "trial": Trial(data=Data(task="text", data_dir=folder)).to_json()}  # noqa: E501
+        {"task": "text", "study": "before", "status": "completed", "trial": Trial(data=Data(task="text", data_dir=folder)).to_json()}  # noqa: E501
         for folder in ("one", "other")
     ]  # fmt: skip
     monkeypatch.setattr(frontiers, "load_all", lambda uri: pa.Table.from_pylist(rows))
     found = frontiers._earlier(frontiers.FrontierOptions(task="text"), "one")
     assert [trial.data.data_dir for trial, _ in found] == ["one"]
+    own = frontiers.FrontierOptions(task="text", name="before")
+    assert frontiers._earlier(own, "one") == []  # a resumed study's own are no earlier ones
 
 
 def curve(*points: tuple[int, float, float]) -> list[dict[str, Any]]:
