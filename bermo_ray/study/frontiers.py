@@ -129,8 +129,8 @@ def search(options: FrontierOptions, pruning: Pruning, usual: Setting) -> Plan:
 def _earlier(
     options: FrontierOptions, data_dir: str | None
 ) -> list[tuple[Trial, dict[str, float | str]]]:
-    """Finished trials of other studies in the store, of the same task and data. A resumed study
-    goes on with what it knew at its start; one killed before that was kept starts anew with these."""
+    """Finished trials of other studies, of the same task and data. A resumed study goes
+    on with what it knew at its start; one killed before that was kept starts anew with these."""
     uri = tracking.store_uri(options.runs.expanduser(), options.tracking_uri)
     found = []
     for row in load_all(uri).to_pylist():
