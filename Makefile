@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: frontier test lint bench
+.PHONY: frontier test test-fast lint bench
 
 frontier: $(READY)  ## the default study; options by ARGS="--task tense"
 	$(BIN)/python studies/l0_frontier.py $(ARGS)
 
-test: $(READY)  ## fast tests first, then those that start Ray or a server
-	$(BIN)/python -m pytest -m "not slow"
+test: test-fast  ## fast tests first, then those that start Ray or a server
 	$(BIN)/python -m pytest -m slow
 
-lint: $(READY)
+test-fast: $(READY)  ## the fast tests and the examples in docstrings
+	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest --doctest-modules bermo_ray
+
+lint: $(READY)  ## what pre-commit runs too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

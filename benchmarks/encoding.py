@@ -18,11 +18,13 @@ import torch
 import torch.nn.functional as F
 from _measure import show
 
-from bermo_ray.models import backbone, heads
-from bermo_ray.tasks import encoding, registry
-from bermo_ray.tasks.encoded import Encoded
-from bermo_ray.training.loop import batches
-from bermo_ray.training.memory import keep_freed_memory
+from bermo_ray.models.backbone import load_tokenizer
+from bermo_ray.models.stock import load_stock
+from bermo_ray.tasks.encoded import EncodedRows
+from bermo_ray.tasks.encoding import encode_split
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.training.batches import epoch_batches
+from bermo_ray.training.malloc import keep_freed_memory
 from bermo_ray.trial import Data, Trial
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -34,9 +36,9 @@ DATA = os.environ.get("BERMO_DATA", str(SHARED / "data"))
 class Step:
     """Forward, backward and AdamW on some rows."""
 
-    def __init__(self, data: Encoded) -> None:
+    def __init__(self, data: EncodedRows) -> None:
         torch.manual_seed(0)
-        self.data, self.model = data, heads.load(MODEL, data.task).train()
+        self.data, self.model = data, load_stock(MODEL, data.task).train()
         self.adam = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)
 
     def __call__(self, rows: np.ndarray, width: int | None = None) -> None:
@@ -57,9 +59,9 @@ def main() -> None:
     torch.set_num_threads(2)
     keep_freed_memory()
     trial = Trial(data=Data(task="sst2", data_dir=DATA, max_length=LENGTH), batch_size=SIZE)
-    task, tokenizer = registry.get("sst2"), backbone.tokenizer(MODEL)
-    data = encoding.load(task, trial.data, "train", 0, tokenizer)
-    ours, random = batches(data, trial, epoch=0), np.random.default_rng(0)
+    task, tokenizer = get_task("sst2"), load_tokenizer(MODEL)
+    data = encode_split(task, trial.data, "train", 0, tokenizer)
+    ours, random = epoch_batches(data, trial, epoch=0), np.random.default_rng(0)
     step = Step(data)
     step(ours[0])
     ways = ("buckets", "random order", f"padded to {LENGTH}")

@@ -11,15 +11,15 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 from _measure import show
 
 from bermo_ray.cache import CACHE_VARIABLE
-from bermo_ray.training.loop import Report, train
-from bermo_ray.training.trainer import LocalReporter
+from bermo_ray.record import Report
+from bermo_ray.training.loop import train
+from bermo_ray.training.reporter import LocalReporter, SaveCheckpoint
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial
 
 TRIAL = Trial(
@@ -34,9 +34,16 @@ TRIAL = Trial(
 class Clock(LocalReporter):
     """Remembers when each epoch was reported."""
 
-    def report(self, metrics: Report, save: Callable[[Path], None] | None) -> None:
-        super().report(metrics, save)
-        metrics["at"] = time.perf_counter()
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def report(
+        self, report: Report, save: SaveCheckpoint | None, history: Sequence[Report] = ()
+    ) -> None:
+        """Remembers the report and its time."""
+        super().report(report, save, history)
+        self.times.append(time.perf_counter())
 
 
 def timed(trial: Trial) -> tuple[list[Report], float]:
@@ -45,8 +52,8 @@ def timed(trial: Trial) -> tuple[list[Report], float]:
     start, clock = time.perf_counter(), Clock()
     train(trial, clock)
     seconds = time.perf_counter() - start
-    first, last, count = clock.reports[0]["at"], clock.reports[-1]["at"], len(clock.reports)
-    return clock.reports, seconds + (last - first) / (count - 1) * (TRIAL.epochs - count)
+    per_epoch = (clock.times[-1] - clock.times[0]) / (len(clock.times) - 1)
+    return clock.reports, seconds + per_epoch * (TRIAL.epochs - len(clock.times))
 
 
 def main() -> None:
@@ -66,12 +73,12 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     rows = [
-        [name, f"{medians[name]:.1f} s", f"{last[name]['metric']:.4f}", f"{last[name]['loss']:.6f}"]
+        [name, f"{medians[name]:.1f} s", f"{last[name].metric:.4f}", f"{last[name].loss:.6f}"]
         for name in medians
     ]
     ratios = {
         "speedup": medians["recomputed"] / medians["cached"],
-        "metric_difference": abs(last["cached"]["metric"] - last["recomputed"]["metric"]),
+        "metric_difference": abs(last["cached"].metric - last["recomputed"].metric),
     }
     show("features mode, 50 epochs × 1,000 rows", ["", "time", "metric", "loss"], rows, ratios)
 

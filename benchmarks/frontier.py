@@ -12,20 +12,26 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from _measure import interleaved, show
 
-from bermo_ray import results, tracking
-from bermo_ray.results import SCHEMA
-from bermo_ray.trial import Pruning, Trial
+from bermo_ray import results
+from bermo_ray.record import FIGURES, SCHEMA
+from bermo_ray.results.mixes import OBJECTIVES
+from bermo_ray.tracking.recorder import environment_tags, open_study
+from bermo_ray.tracking.store import DATABASE, connect, store_uri
+from bermo_ray.trial import L0, Trial
 
 ROWS, TRIALS = 100_000, 5_000
+STATES = 13  # mixing weights of a twelve-layer encoder
 
 
-def table() -> pa.Table:
+def make_table() -> pa.Table:
     """Random trials: more weights, more metric, and noise."""
     random = np.random.default_rng(0)
     recipe = np.repeat(np.arange(ROWS // 5), 5)
-    remaining = np.clip(random.random(ROWS // 5)[recipe] + 0.01 * random.standard_normal(ROWS), 0.001, 1)  # fmt: skip # noqa: E501
+    size = random.random(ROWS // 5)[recipe] + 0.01 * random.standard_normal(ROWS)
+    remaining = np.clip(size, 0.001, 1)
     metric = 0.5 + 0.4 * remaining**0.2 + 0.05 * random.standard_normal(ROWS)
     metric[random.random(ROWS) < 0.05] = np.nan
     status = np.where(random.random(ROWS) < 0.05, "diverged", "completed")
@@ -42,26 +48,32 @@ def table() -> pa.Table:
         "metric": metric,
         "latency": random.random(ROWS),
     }
-    arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(ROWS, f.type) for f in SCHEMA]  # fmt: skip # noqa: E501
+    arrays = [
+        pa.array(columns[field.name], field.type)
+        if field.name in columns
+        else pa.nulls(ROWS, field.type)
+        for field in SCHEMA
+    ]
     return pa.table(arrays, schema=SCHEMA)
 
 
-def store(folder: Path) -> str:
+def make_store(folder: Path) -> str:
     """A store with one study: made by MLflow, filled by plain SQL with copies of a real trial."""
-    uri = tracking.store_uri(folder)
-    parent = tracking.open_study(uri, "l0_frontier", "many", {}, "{}")
-    client = tracking.client(uri)
-    experiment = client.get_run(parent).info.experiment_id
-    spec = Trial(pruning=Pruning())
-    tags = tracking.facts() | {
+    uri = store_uri(folder)
+    parent = open_study(uri, "l0_frontier", "many", {}, "{}")
+    experiment = connect(uri).get_run(parent).info.experiment_id
+    trial = Trial(pruning=L0())
+    tags = environment_tags() | {
         "mlflow.parentRunId": parent, "bermo.kind": "trial", "bermo.study": "many",
-        "bermo.trial": spec.id, "bermo.recipe": spec.recipe, "bermo.trial_json": spec.to_json(),
-        "bermo.status": "completed", "bermo.checkpoint": "x" * 80,
+        "bermo.trial_id": trial.id, "bermo.recipe": trial.recipe,
+        "bermo.trial_json": trial.to_json(), "bermo.status": "completed",
+        "bermo.checkpoint": "x" * 80,
     }  # fmt: skip
-    params = {k: str(v) for k, v in spec.flat().items() if v is not None}
-    metrics = [*tracking.CURVES, *(f"mixing/{i:02d}" for i in range(13))]
+    params = {k: str(v) for k, v in trial.flat().items() if v is not None}
+    metrics = [f.key for f in FIGURES if f.source == "metric" and not f.spread]
+    metrics += [f"mixing_weights/{index:02d}" for index in range(STATES)]
     ids = [f"{i:032x}" for i in range(TRIALS)]
-    with sqlite3.connect(folder / tracking.DATABASE) as database:
+    with sqlite3.connect(folder / DATABASE) as database:
         database.executemany(
             "INSERT INTO runs (run_uuid, name, source_type, status, start_time, end_time, "
             "lifecycle_stage, artifact_uri, experiment_id) "
@@ -84,32 +96,31 @@ def store(folder: Path) -> str:
     return uri
 
 
-def raw(file: Path) -> int:
-    """Everything the store knows of the trials, as rows."""
+def read_raw(file: Path) -> int:
+    """Everything the store knows of the trials, as rows; gives how many."""
     with sqlite3.connect(file) as database:
-        found = 0
-        for name, value in (("tags", "value"), ("params", "value"), ("latest_metrics", "value")):
+        rows = 0
+        for name in ("tags", "params", "latest_metrics"):
             query = (
-                f"SELECT run_uuid, key, {value} FROM {name} WHERE run_uuid IN "
+                f"SELECT run_uuid, key, value FROM {name} WHERE run_uuid IN "
                 "(SELECT run_uuid FROM tags WHERE key = 'bermo.kind' AND value = 'trial')"
             )
-            found += len(database.execute(query).fetchall())
-    return found
+            rows += len(database.execute(query).fetchall())
+    return rows
 
 
 def main() -> None:
     """Times the functions, then the loading."""
-    rows = table()
-    half = {f: rows.filter(pa.array([x == f for x in rows["fusion"].to_pylist()])) for f in ("last", "bermo")}  # fmt: skip # noqa: E501
+    rows = make_table()
+    last, bermo = (rows.filter(pc.equal(rows["fusion"], name)) for name in ("last", "bermo"))
     front = results.frontier(rows, by=())
-    three = {"remaining": "min", "metric": "max", "latency": "min"}
     calls = {
         "frontier": lambda: results.frontier(rows),
         "hypervolume": lambda: results.hypervolume(rows),
         "remaining_at": lambda: results.remaining_at(front, 0.9),
-        "over_seeds": lambda: results.over_seeds(rows),
-        "non_dominated, three": lambda: results.non_dominated(rows, three),  # type: ignore[arg-type]
-        "efficiency, 1000 resamples": lambda: results.efficiency(half["last"], half["bermo"], 0.9),
+        "average_seeds": lambda: results.average_seeds(rows),
+        "non_dominated, three": lambda: results.non_dominated(rows, OBJECTIVES),
+        "efficiency, 1000 resamples": lambda: results.efficiency(last, bermo, 0.9),
         "query, DuckDB": lambda: results.query(
             "SELECT fusion, task, min(remaining) FROM trials WHERE metric >= 0.9 GROUP BY ALL",
             trials=rows,
@@ -118,9 +129,9 @@ def main() -> None:
     seconds = interleaved(calls, rounds=7)
     shown = [[name, f"{1000 * taken:.0f} ms", f"{taken:.3f}"] for name, taken in seconds.items()]
     with tempfile.TemporaryDirectory() as folder:
-        uri = store(Path(folder))
+        uri = make_store(Path(folder))
         loads = {
-            "raw": lambda: raw(Path(folder) / tracking.DATABASE),
+            "raw": lambda: read_raw(Path(folder) / DATABASE),
             "ours": lambda: results.load("many", uri),
         }
         assert results.load("many", uri).num_rows == TRIALS

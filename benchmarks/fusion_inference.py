@@ -10,7 +10,8 @@ import torch
 from _measure import interleaved, peak_bytes, show
 from transformers import BertConfig, BertModel
 
-from bermo_ray.models import backbone, fusion
+from bermo_ray.models.backbone import find_stack
+from bermo_ray.models.fusion import attach_fusion
 from bermo_ray.trial import Fusion
 
 
@@ -32,15 +33,15 @@ def main() -> None:
     plain = BertModel(BertConfig(), add_pooling_layer=False).eval()
     streamed = BertModel(BertConfig(), add_pooling_layer=False).eval()
     streamed.load_state_dict(plain.state_dict())
-    bermo = fusion.attach(streamed, backbone.stack(streamed), Fusion(name="bermo")).eval()
-    weights = bermo.weights()
+    bermo = attach_fusion(streamed, find_stack(streamed), Fusion(name="bermo")).eval()
+    weights = bermo.mixing_weights()
     assert weights is not None
     ids = torch.randint(0, 30_000, (32, 128))
-    whole = stacked(plain, weights)
+    stacked_forward = stacked(plain, weights)
     forms: dict[str, Callable[[], torch.Tensor]] = {
         "plain BERT": lambda: plain(ids).last_hidden_state,
         "BERMo, streamed": lambda: streamed(ids).last_hidden_state,
-        "BERMo, stacked": lambda: whole(ids),
+        "BERMo, stacked": lambda: stacked_forward(ids),
     }
     size = sum(p.numel() * p.element_size() for p in plain.parameters())
     with torch.inference_mode():

@@ -24,21 +24,22 @@ from transformers import (
     BertForSequenceClassification,
 )
 
-from bermo_ray.models import backbone, heads, layer_drop
-from bermo_ray.training.memory import keep_freed_memory
-from bermo_ray.trial import LayerDrop
+from bermo_ray.models.assembly import assemble
+from bermo_ray.models.layer_strategies import POSITIONAL
+from bermo_ray.models.stock import quiet_transformers
+from bermo_ray.training.malloc import keep_freed_memory
+from bermo_ray.trial import Fusion
 
 COUNTS = (2, 4, 6)
 SHAPE = (8, 64)
 ALBERT = AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
 
 
-def short(model: Any, count: int) -> Any:
-    """The model without its top layers."""
-    stack = backbone.stack(model)
-    gone = layer_drop.order(LayerDrop(strategy="top", count=count), stack.depth)
-    layer_drop.remove(stack, [layer - 1 for layer in gone])
-    return model
+def short(network: Any, count: int) -> Any:
+    """The network without its top layers."""
+    model = assemble(network, Fusion())
+    model.remove_layers(POSITIONAL["top"](model.stack.depth, count))
+    return network
 
 
 class Training:
@@ -57,14 +58,14 @@ class Training:
 
 def size(model: Any) -> int:
     """Bytes of its weights as a file."""
-    with tempfile.TemporaryDirectory() as folder, heads.quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet_transformers():
         model.save_pretrained(folder)
         return (Path(folder) / "model.safetensors").stat().st_size
 
 
-def ratios(seconds: dict[str, list[float]], whole: str) -> dict[str, float]:
-    """How many times faster than the whole model, the median over rounds."""
-    pairs = {n: zip(seconds[whole], taken, strict=True) for n, taken in seconds.items()}
+def ratios(seconds: dict[str, list[float]], undropped: str) -> dict[str, float]:
+    """How many times faster than the undropped model, the median over rounds."""
+    pairs = {n: zip(seconds[undropped], taken, strict=True) for n, taken in seconds.items()}
     return {name: statistics.median(a / b for a, b in pair) for name, pair in pairs.items()}
 
 
@@ -88,17 +89,17 @@ def main() -> None:
         one.model.eval()
     with torch.inference_mode():
         used = samples({n: partial(model, ids) for n, model in models.items()}, rounds=15)
-    found: dict[str, float] = {}
+    all_ratios: dict[str, float] = {}
     rows = []
     for group, prefix in ((bert, ""), (albert, "albert_")):
-        whole = next(iter(group))
-        train = ratios({n: trained[n] for n in group}, whole)
-        infer = ratios({n: used[n] for n in group}, whole)
+        undropped = next(iter(group))
+        train = ratios({n: trained[n] for n in group}, undropped)
+        infer = ratios({n: used[n] for n in group}, undropped)
         sizes = {name: size(model) for name, model in group.items()}
         for name, model in group.items():
             count = name.rpartition("−")[2]
-            ratio = sizes[whole] / sizes[name]
-            found |= {
+            ratio = sizes[undropped] / sizes[name]
+            all_ratios |= {
                 f"{prefix}train_{count}": train[name],
                 f"{prefix}infer_{count}": infer[name],
                 f"{prefix}file_{count}": ratio,
@@ -110,7 +111,12 @@ def main() -> None:
                          f"{infer[name]:.2f}", f"{ratio:.2f}"])  # fmt: skip
     columns = ["", "parameters", "file", "step", "faster", "forward", "faster", "smaller"]
     print("ALBERT's layers share their weights: fewer of them are faster, not smaller.")
-    show("Layers dropped, times faster and smaller than the whole", columns, rows, found)
+    show(
+        "Layers dropped, times faster and smaller than the undropped model",
+        columns,
+        rows,
+        all_ratios,
+    )
 
 
 if __name__ == "__main__":

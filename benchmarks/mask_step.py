@@ -23,20 +23,20 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from bermo_ray.models import backbone
 from bermo_ray.pruning import masks
-from bermo_ray.pruning.pruner import Pruner, prunable
+from bermo_ray.pruning.pruner import Pruner, prunable_matrices
 from bermo_ray.pruning.schedule import Schedule
-from bermo_ray.training.memory import keep_freed_memory
-from bermo_ray.trial import Pruning
+from bermo_ray.training.malloc import keep_freed_memory
+from bermo_ray.trial import L0, Magnitude, Movement, Pruning, SoftMovement
 
 SHAPES = {"8x64": (8, 64), "16x128": (16, 128)}
 BATCHES = 35
 EVALUATIONS = 35  # rounds: their aim is the narrowest
 MOVEMENT = "reference_movement"
-SETTINGS = {
-    "magnitude": Pruning(method="magnitude", initial_threshold=0.1, final_threshold=0.1),
-    "movement": Pruning(method="movement", initial_threshold=0.1, final_threshold=0.1),
-    "soft": Pruning(method="soft_movement", initial_threshold=0.1, final_threshold=0.1),
-    "l0": Pruning(method="l0"),
+SETTINGS: dict[str, Pruning] = {
+    "magnitude": Magnitude(initial_density=0.1, final_density=0.1),
+    "movement": Movement(initial_density=0.1, final_density=0.1),
+    "soft": SoftMovement(initial_threshold=0.1, final_threshold=0.1),
+    "l0": L0(),
 }
 
 
@@ -80,27 +80,27 @@ class Variant:
     """A model, its optimiser and what wraps its step and its evaluation."""
 
     def __init__(self, model: Any, settings: Pruning | None, reference: str | None = None) -> None:
+        modules = backbone.find_stack(model).modules
         self.model, self.pruner = model, None
-        self.masked = list(prunable(backbone.stack(model).modules).values())
+        self.masked = list(prunable_matrices(modules).values())
         scores: list[nn.Parameter] = []
         self.penalised: list[nn.Parameter] = []
         if settings is not None:
-            self.pruner = Pruner(settings, Schedule.of(settings, 1000, 10))
-            self.pruner.attach(backbone.stack(model).modules)
+            self.pruner = Pruner(settings, Schedule.from_settings(settings, 1000, 10))
+            self.pruner.attach(modules)
             scores = self.pruner.scores()
             for score in scores:
                 score.data.normal_(std=0.01)
         elif reference is not None:
-            layers = backbone.stack(model).modules
-            for name in list(prunable(layers)):
+            for name in list(prunable_matrices(modules)):
                 path, _, attribute = name.rpartition(".")
-                module = layers.get_submodule(path)
+                module = modules.get_submodule(path)
                 mask = ReferenceMask(reference, getattr(module, attribute))
                 parametrize.register_parametrization(module, attribute, mask)
                 scores += list(mask.parameters())
             self.penalised = scores if reference == "l0" else []
-        own = {id(p) for p in scores}
-        weights = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
+        score_ids = {id(p) for p in scores}
+        weights = [p for p in model.parameters() if p.requires_grad and id(p) not in score_ids]
         self.trained = weights + scores
         # Rates of 0: all variants do the work of an update and keep the same weights.
         self.adam = torch.optim.AdamW(self.trained, lr=0.0, weight_decay=0.0, fused=True)
@@ -109,7 +109,7 @@ class Variant:
         with self.pruner.step(500) if self.pruner else nullcontext():
             loss = F.cross_entropy(self.model(ids).logits, labels)
             if self.penalised:
-                shift = masks.PENALTY_SHIFT
+                shift = masks.L0_PENALTY_SHIFT
                 loss = (
                     loss
                     + torch.stack([(s + shift).sigmoid().mean() for s in self.penalised]).mean()
@@ -164,15 +164,15 @@ def main() -> None:
         f"reference_{name}": Variant(copy.deepcopy(model), None, name)
         for name in ("magnitude", "movement", "l0")
     }
-    found: dict[str, dict[str, list[float]]] = {}  # kind of work -> variant -> seconds a round
+    results: dict[str, dict[str, list[float]]] = {}  # kind of work -> variant -> seconds per round
     for shape, rounds in (("8x64", 9), ("16x128", 5)):
         ids, labels = batch(shape)
         model.train()
         slow = others if shape == "8x64" else {MOVEMENT: others[MOVEMENT]}
-        found[shape] = {}
+        results[shape] = {}
         for variants, times in ((ours, rounds), (slow, 5)):
             calls = {name: partial(v.step, ids, labels) for name, v in variants.items()}
-            found[shape] |= samples(calls, times, warm=False)
+            results[shape] |= samples(calls, times, warm=False)
     ids, _ = batch("8x64")
     model.eval()
     others[MOVEMENT].model.eval()
@@ -181,11 +181,11 @@ def main() -> None:
         {n: partial(v.forward, ids, forms[n]) for n, v in ours.items()}, rounds=EVALUATIONS
     )
     folds = interleaved({n: v.fold for n, v in ours.items()}, rounds=5)
-    found["eval_8x64"] = {
+    results["eval_8x64"] = {
         name: [s + folds[name] / BATCHES for s in seconds] for name, seconds in forwards.items()
     } | samples({MOVEMENT: partial(others[MOVEMENT].forward, ids)}, 5, warm=False)
     ratios = {}
-    for kind, measured in found.items():
+    for kind, measured in results.items():
         dense = measured["dense"]
         for name, seconds in measured.items():
             if name in ours:
@@ -196,7 +196,7 @@ def main() -> None:
     rows = []
     for name in [*ours, *others]:
         row = [name]
-        for kind, measured in found.items():
+        for kind, measured in results.items():
             if name in measured:
                 row += [f"{statistics.median(measured[name]) * 1e3:.0f} ms"]
                 row += [f"{ratios[f'{name}_{kind}']:.2f}"]
@@ -205,7 +205,7 @@ def main() -> None:
         rows.append(row)
     columns = ["", "8x64", "ratio", "16x128", "ratio", "eval 8x64", "ratio"]
     ratios = {name: ratio for name, ratio in ratios.items() if not name.startswith("dense")}
-    show("Masks: milliseconds a step, and a batch of evaluation", columns, rows, ratios)
+    show("Masks: milliseconds per step, and per batch of evaluation", columns, rows, ratios)
 
 
 if __name__ == "__main__":

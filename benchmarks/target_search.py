@@ -29,10 +29,10 @@ from optuna.study import StudyDirection
 from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
-from bermo_ray.search.sampler import METRIC, TargetSampler
+from bermo_ray.search.sampler import CONSTRAINT, TargetSampler
 
 NEAREST, MOST, FEW, REPETITIONS, SHARES, CLOSE = 40, 150, 20, 5, (0.95, 0.98), 1.01
-NAMES = ("final_lambda", "learning_rate", "mask_rate")
+NAMES = ("multiplier", "learning_rate", "score_learning_rate")
 LOW, HIGH = np.log([1.0, 1.5e-4, 1e-2]), np.log([60.0, 3e-3, 2e-1])  # of tools/record_surface.py
 SPACE = {
     name: FloatDistribution(float(np.exp(low)), float(np.exp(high)), log=True)
@@ -96,7 +96,7 @@ def needed(study: optuna.Study, surface: Surface, target: float, goal: float) ->
             few = fewest
         if fewest <= goal:
             return number, few
-        trial.set_constraint(METRIC, target - metric)
+        trial.set_constraint(CONSTRAINT, target - metric)
         study.tell(trial, [remaining, metric] if len(study.directions) == 2 else remaining)
     return MOST, few
 

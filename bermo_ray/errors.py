@@ -1,4 +1,4 @@
-"""A user's mistake: one line a problem, no traceback, exit code 2."""
+"""A user's mistake: one line per problem, no traceback. And a study that was interrupted."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -31,3 +31,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 def listed(names: Sequence[str]) -> str:
     """Names for an error line: ``a, b, c``."""
     return ", ".join(names)
+
+
+class StudyInterrupted(KeyboardInterrupt):
+    """A study was stopped before its end; what is done is kept, and it can be resumed."""

@@ -8,9 +8,20 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from bermo_ray.errors import UserError, unknown
 
@@ -30,12 +41,12 @@ class Data(_Section):
         None, gt=0, description="rows if whole, a share if below 1; None: all there are"
     )
     dev_rows: int | float | None = Field(None, gt=0, description="as train_rows")
-    max_length: int = Field(128, ge=4, description="word pieces a row; longer rows are cut")
+    max_length: int = Field(128, ge=4, description="word pieces per row; longer rows are cut")
     data_dir: str | None = Field(
         None, description="folder of parquet or original files; None: the hub (not embedded)"
     )
     shots: int | None = Field(
-        None, ge=1, description="few-shot: so many rows a class, drawn from all rows alike"
+        None, ge=1, description="few-shot: so many rows per class, drawn from all rows alike"
     )
     dev_half: Literal["first", "second"] | None = Field(
         None, description="one half of the dev set, the same for every seed"
@@ -53,104 +64,177 @@ class Data(_Section):
 
 
 class Fusion(_Section):
-    """How all layers' states become one (methods §1); switches other than name are BERMo's
-    (``opening`` also ``every_layer``'s)."""
+    """How all layers' states become one (docs/methods.md §1); switches other than ``name`` are
+    BERMo's (``opening_share`` also ``every_layer``'s)."""
 
     name: str = "last"
     norm: Literal["layer", "stack", "depth", "none"] = "layer"
     dropout: float = Field(0.1, ge=0, lt=1)
-    weights: Literal["softmax", "raw"] = "softmax"
-    scale: bool = Field(True, description="learn γ; False fixes it at 1")
-    start: Literal["xavier", "zeros"] = "xavier"
-    layers: tuple[int, ...] | None = Field(None, description="states mixed, 0 = embeddings")
-    opening: float = Field(
+    weighting: Literal["softmax", "raw"] = Field(
+        "softmax", description="how α becomes weights: softmax(α), or α itself"
+    )
+    learn_gamma: bool = Field(True, description="False fixes γ at 1")
+    alpha_init: Literal["xavier", "zeros"] = "xavier"
+    mixed_states: tuple[int, ...] | None = Field(
+        None, description="indices of the states that are mixed, 0 = embeddings; None: all"
+    )
+    opening_share: float = Field(
         0.0, ge=0, le=1, description="share of training in which skip connections open one by one"
     )
 
 
 class LayerDrop(_Section):
-    """Which layers go (methods §3), before training or while it runs; layers are counted from 1."""
+    """Which layers are dropped (docs/methods.md §3), before training or while it runs; layers are
+    counted from 1."""
 
     strategy: str = "top"
     count: int = Field(0, ge=0)
-    layers: tuple[int, ...] | None = Field(None, description="for strategy 'explicit'")
+    dropped_layers: tuple[int, ...] | None = Field(None, description="for strategy 'explicit'")
     threshold: float | None = Field(
-        None, gt=-1, lt=1, description="contribution: layers more similar than this go, not K"
+        None, gt=-1, lt=1, description="contribution: drop layers more similar than this, not K"
     )
-    every: int | None = Field(
-        None, ge=1, description="gradual: one layer goes each time so many epochs have passed"
+    epochs_per_layer: int | None = Field(
+        None, ge=1, description="gradual: one layer is dropped each time so many epochs have passed"
     )
 
     @model_validator(mode="after")
     def _settings_fit_the_strategy(self) -> Self:
-        if (self.strategy == "explicit") != (self.layers is not None):
-            raise ValueError("strategy 'explicit' and a list of layers go together")
-        if self.layers is not None and len(set(self.layers)) != len(self.layers):
-            raise ValueError(f"a layer is named twice in {list(self.layers)}")
+        layers = self.dropped_layers
+        if (self.strategy == "explicit") != (layers is not None):
+            raise ValueError("strategy 'explicit' and a list of dropped_layers go together")
+        if layers is not None and len(set(layers)) != len(layers):
+            raise ValueError(f"a layer is named twice in {list(layers)}")
         if self.threshold is not None:
             if self.strategy != "contribution":
                 raise ValueError(f"threshold is for strategy 'contribution', not {self.strategy}")
             if self.count:
                 raise ValueError("count and threshold both say how many layers go: give one")
-            if self.every is not None:
-                raise ValueError("every needs a count of layers or their list, not a threshold")
+            if self.epochs_per_layer is not None:
+                raise ValueError(
+                    "epochs_per_layer needs a count of layers or their list, not a threshold"
+                )
         return self
 
 
 class Pruning(_Section):
-    """Which weights stay (methods §2).
+    """What every pruning method has; a method's own settings are a subclass in
+    :data:`PRUNING_SETTINGS`, told apart by ``method`` (docs/methods.md §2)."""
 
-    The thresholds are kept fractions v of ``magnitude`` and ``movement`` (from 1 to 0.1, say) and τ
-    of ``soft_movement`` (from 0 to 0.1); ``l0`` leaves both at 1.
-    """
-
-    method: str = "l0"
-    final_lambda: float = Field(50.0, ge=0, description="multiplier of the penalty at the end")
-    penalty: Literal["matrix", "weight"] = Field(
-        "matrix", description="mean over matrices (the reference) or over weights"
+    method: str
+    flat_start: int = Field(
+        1, ge=0, description="steps before anything is pruned, in multiples of the warm-up"
     )
-    initial_threshold: float = Field(1.0, ge=0, le=1)
-    final_threshold: float = Field(1.0, gt=0, le=1)
-    initial_warmup: int = Field(1, ge=0, description="flat start, in multiples of the warm-up")
-    final_warmup: int = Field(1, ge=0, description="flat end, in multiples of the warm-up")
-    mask_start: float = Field(2.197, description="l0's scores at the start; 2.197: ~95 % open")
+    flat_end: int = Field(
+        1, ge=0, description="steps at full sparsity, in multiples of the warm-up"
+    )
     freeze_embeddings: bool = True
-    scope: Literal["local", "global"] = Field(
-        "local", description="magnitude, movement: rank within each matrix, or over all of them"
+    name_pattern: str | None = Field(
+        None, description="regular expression: mask only matrices whose name matches somewhere"
     )
-    only: str | None = Field(None, description="regular expression: mask only what it matches")
-    target: float | None = Field(
-        None, gt=0, lt=1, description="l0, soft_movement: density to reach; λ is learned"
-    )
-    multiplier_rate: float = Field(2500.0, gt=0, description="rate of ascent on λ over a run")
 
-    @model_validator(mode="after")
-    def _settings_fit_the_method(self) -> Self:
-        ranked, known = self.method in ("magnitude", "movement"), ("l0", "soft_movement")
-        if ranked and self.initial_threshold == 0:
-            raise ValueError(f"{self.method}: got initial_threshold=0.0, expected 0 < kept <= 1")
-        if self.method == "soft_movement":
-            for name in ("initial_threshold", "final_threshold"):
-                if (value := getattr(self, name)) == 1:
-                    raise ValueError(f"soft_movement: got {name}={value}, expected a τ below 1")
-        if self.method == "l0" and self.initial_threshold != self.final_threshold:
-            raise ValueError("l0 has no threshold: leave initial and final_threshold alone")
-        if self.scope == "global" and not ranked:
-            raise ValueError(f"scope 'global' is for magnitude and movement, not {self.method}")
-        if self.target is not None and self.method not in known:
-            raise ValueError(
-                f"target is for {known[0]} and {known[1]}; {self.method} has final_threshold"
-            )
-        if self.only is not None:
-            try:
-                re.compile(self.only)
-            except re.error as error:
-                raise ValueError(f"only: {self.only!r} is no regular expression: {error}") from None
-        return self
+    @property
+    def schedule_ends(self) -> tuple[float, float]:
+        """θ_i and θ_f, between which the schedule goes."""
+        return 1.0, 1.0
+
+    @field_validator("name_pattern")
+    @classmethod
+    def _pattern_compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return pattern
+
+
+class Ranked(Pruning):
+    """Methods that keep a given fraction v of the weights, the highest ranked."""
+
+    initial_density: float = Field(1.0, gt=0, le=1, description="fraction v kept at the start")
+    final_density: float = Field(0.1, gt=0, le=1, description="fraction v kept at the end")
+    scope: Literal["local", "global"] = Field(
+        "local", description="rank within each matrix, or over all of them"
+    )
+
+    @property
+    def schedule_ends(self) -> tuple[float, float]:
+        return self.initial_density, self.final_density
+
+
+class Magnitude(Ranked):
+    """Keeps the largest weights by absolute value."""
+
+    method: Literal["magnitude"] = "magnitude"
+
+
+class Movement(Ranked):
+    """Keeps the weights with the largest learned scores."""
+
+    method: Literal["movement"] = "movement"
+
+
+class Penalized(Pruning):
+    """Methods whose sparsity comes from the penalty λ·R; λ is given, or learned so that the run
+    ends at ``target_density``."""
+
+    multiplier: float = Field(50.0, ge=0, description="λ at the end of the schedule")
+    penalty: Literal["matrix", "weight"] = Field(
+        "matrix", description="R is a mean over matrices (as in the reference) or over weights"
+    )
+    target_density: float | None = Field(
+        None, gt=0, lt=1, description="density to reach; λ is then learned in the run"
+    )
+    multiplier_rate: float = Field(
+        2500.0, gt=0, description="rate of ascent on a learned λ, over a whole run"
+    )
+
+
+class SoftMovement(Penalized):
+    """Keeps a weight while σ(S) > τ; τ rises along the schedule (BERMo, Table 10)."""
+
+    method: Literal["soft_movement"] = "soft_movement"
+    initial_threshold: float = Field(0.0, ge=0, lt=1, description="τ at the start")
+    final_threshold: float = Field(0.1, gt=0, lt=1, description="τ at the end")
+
+    @property
+    def schedule_ends(self) -> tuple[float, float]:
+        return self.initial_threshold, self.final_threshold
+
+
+class L0(Penalized):
+    """Hard concrete gates; λ is constant over the run."""
+
+    method: Literal["l0"] = "l0"
+    initial_score: float = Field(
+        2.197, description="scores at the start: σ(S) = 0.9, so gates are ~95 % open"
+    )
+
+
+# Method -> the type of its settings. A plug-in adds its own here (CONTRIBUTING.md).
+PRUNING_SETTINGS: dict[str, type[Pruning]] = {
+    "magnitude": Magnitude,
+    "movement": Movement,
+    "soft_movement": SoftMovement,
+    "l0": L0,
+}
+
+
+def _pruning_by_method(value: Any, handler: ValidatorFunctionWrapHandler) -> Pruning:
+    """Validates a section by the type that its ``method`` names; ``l0`` where it names none."""
+    if not isinstance(value, Mapping):
+        checked: Pruning = handler(value)
+        return checked
+    method = value.get("method", "l0")
+    if method not in PRUNING_SETTINGS:
+        raise ValueError(unknown("pruning.method", str(method), PRUNING_SETTINGS))
+    return PRUNING_SETTINGS[method].model_validate_json(json.dumps(dict(value)))
+
+
+PruningSection = Annotated[SerializeAsAny[Pruning], WrapValidator(_pruning_by_method)]
 
 
 class Distillation(_Section):
-    """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (methods §2; BERMo, Table 11)."""
+    """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (BERMo, Table 11)."""
 
     teacher: str = Field(
         description="folder of a fine-tuned checkpoint, stock or of an earlier trial; same labels"
@@ -164,10 +248,12 @@ class Optimizer(_Section):
     """AdamW (0.9, 0.999, 1e-8) with linear warm-up and decay."""
 
     learning_rate: float = Field(3e-5, gt=0)
-    mask_rate: float = Field(1e-2, gt=0, description="rate of scores and of fusion scalars")
+    score_learning_rate: float = Field(
+        1e-2, gt=0, description="learning rate of mask scores and of fusion scalars"
+    )
     weight_decay: float = Field(0.0, ge=0)
     warmup: int | float = Field(0.1, ge=0, description="steps if >= 1, else share of all steps")
-    clip: float = Field(1.0, gt=0, description="largest gradient norm, over everything")
+    max_gradient_norm: float = Field(1.0, gt=0, description="over all parameters together")
 
 
 class Trial(_Section):
@@ -177,9 +263,9 @@ class Trial(_Section):
     backbone: str = "embedded"
     fusion: Fusion = Fusion()
     layer_drop: LayerDrop | None = None
-    pruning: Pruning | None = None
+    pruning: PruningSection | None = None
     distillation: Distillation | None = None
-    start: str | None = Field(
+    warm_start: str | None = Field(
         None, description="folder of an earlier trial's checkpoint that training starts from"
     )
     optimizer: Optimizer = Optimizer()
@@ -187,9 +273,9 @@ class Trial(_Section):
         "finetune", description="features: backbone frozen, fusion and head alone learn"
     )
     epochs: int = Field(3, ge=1)
-    batch_size: int = Field(32, ge=1, description="rows a step over all workers")
+    batch_size: int = Field(32, ge=1, description="rows per step, over all workers")
     micro_batches: int = Field(1, ge=1, description="parts that a step's rows are run in")
-    evaluations: int = Field(1, ge=1, description="evaluations (and checkpoints) an epoch")
+    evaluations_per_epoch: int = Field(1, ge=1, description="each with a checkpoint")
     seed: int = Field(0, ge=0, lt=2**31)
 
     @model_validator(mode="after")
@@ -201,15 +287,18 @@ class Trial(_Section):
     @model_validator(mode="after")
     def _gradual_dropping_ends(self) -> Self:
         drop = self.layer_drop
-        if drop is None or drop.every is None:
+        if drop is None or drop.epochs_per_layer is None:
             return self
         if self.mode == "features":
-            raise ValueError("mode 'features' reads fixed layers: layer_drop.every is not for it")
-        count = drop.count if drop.layers is None else len(drop.layers)
-        if count * drop.every >= self.epochs:
             raise ValueError(
-                f"layer_drop.every: {count} layers, one every {drop.every} epochs, take "
-                f"{count * drop.every} epochs and some training after; got epochs={self.epochs}"
+                "layer_drop.epochs_per_layer: mode 'features' reads fixed layers, none go later"
+            )
+        count = drop.count if drop.dropped_layers is None else len(drop.dropped_layers)
+        needed = count * drop.epochs_per_layer
+        if needed >= self.epochs:
+            raise ValueError(
+                f"layer_drop.epochs_per_layer: {count} layers, one every {drop.epochs_per_layer} "
+                f"epochs, take {needed} epochs and some training after; got epochs={self.epochs}"
             )
         return self
 
@@ -260,6 +349,8 @@ class Trial(_Section):
         therefore, is never changed.
         """
         values = self.model_dump(mode="json", exclude_defaults=True)
+        if self.pruning is not None:  # a default of its type, yet what tells the types apart
+            values["pruning"]["method"] = self.pruning.method
         values.get("data", {}).pop("data_dir", None)
         values = {key: value for key, value in values.items() if key != "data" or value}
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))
@@ -271,7 +362,7 @@ class Trial(_Section):
         return self.model_copy(update={"seed": 0}).id
 
     def warmup_steps(self, total_steps: int) -> int:
-        """w of methods §2: given as steps, or as a share of all steps."""
+        """w of docs/methods.md §2: given as steps, or as a share of all steps."""
         warmup = self.optimizer.warmup
         return int(warmup) if warmup >= 1 else round(warmup * total_steps)
 
@@ -290,7 +381,7 @@ class Trial(_Section):
 def _every_problem(text: str, error: ValidationError) -> list[str]:
     """Pydantic checks a section as a whole only once its fields are right, so what is wrong is put
     back to its default and the rest checked again, until nothing new comes up."""
-    lines = _lines(error)
+    lines = [_line(item) for item in error.errors()]
     values = json.loads(text) if error.errors()[0]["loc"] else None
     while values is not None:
         for item in error.errors():
@@ -304,39 +395,40 @@ def _every_problem(text: str, error: ValidationError) -> list[str]:
             Trial.model_validate_json(json.dumps(values))
             break
         except ValidationError as again:
-            new = [line for line in _lines(again) if line not in lines]
-            lines += new
+            new_lines = [line for item in again.errors() if (line := _line(item)) not in lines]
+            lines += new_lines
             error = again
-            if not new or not error.errors()[0]["loc"]:
+            if not new_lines or not error.errors()[0]["loc"]:
                 break
     return lines
 
 
-def _lines(error: ValidationError) -> list[str]:
-    """Pydantic's findings, one short line each, with the nearest name for an unknown key."""
-    lines = []
-    for item in error.errors():
-        path = [str(p) for p in item["loc"]]
-        where = ".".join(path)
-        if item["type"] == "extra_forbidden":
-            section: Any = Trial
-            for name in path[:-1]:
-                section = _section_type(section, name)
-            lines.append(f"trial: {unknown('key', where, _keys(section, path[:-1]))}")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            message = message[0].lower() + message[1:]
-            message = message.replace("input should be", "expected")
-            got = "" if item["type"] == "value_error" else f"got {item['input']!r}, "
-            lines.append(f"trial: {where and where + ': '}{got}{message}")
-    return lines
+def _line(item: ErrorDetails) -> str:
+    """One of pydantic's findings in a short line, with the nearest name for an unknown key."""
+    path = [str(part) for part in item["loc"]]
+    field = ".".join(path)
+    if item["type"] == "extra_forbidden":
+        *parents, last = path
+        owners = [m for m, kind in PRUNING_SETTINGS.items() if last in kind.model_fields]
+        if parents == ["pruning"] and owners:
+            return f"{field}: only {' and '.join(owners)} have it, not this method"
+        return unknown("key", field, _known_keys(parents))
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error":
+        named = message.startswith(("unknown ", "layer_drop."))
+        return message if named or not field else f"{field}: {message}"
+    message = (message[0].lower() + message[1:]).replace("input should be", "expected")
+    return f"{field or 'trial'}: got {item['input']!r}, {message}"
 
 
-def _section_type(model: type[BaseModel], field: str) -> type[BaseModel]:
-    annotation = model.model_fields[field].annotation
-    options = [annotation, *getattr(annotation, "__args__", ())]
-    return next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
-
-
-def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    return [".".join([*path, name]) for name in model.model_fields]
+def _known_keys(path: list[str]) -> list[str]:
+    """The keys of the section at that path; of pruning, those of all methods."""
+    sections: list[type[BaseModel]] = [Trial]
+    for name in path:
+        annotation = Trial.model_fields[name].annotation
+        options = [annotation, *getattr(annotation, "__args__", ())]
+        sections = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
+    if path == ["pruning"]:
+        sections = list(PRUNING_SETTINGS.values())
+    names = dict.fromkeys(name for section in sections for name in section.model_fields)
+    return [".".join([*path, name]) for name in names]

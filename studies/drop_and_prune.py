@@ -16,21 +16,19 @@ from typing import Annotated
 
 import pyarrow as pa
 
+from bermo_ray import Grid, Trial
+from bermo_ray.command_line.options import OneTaskOptions, by_backbone
+from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.errors import UserError
 from bermo_ray.results import figures, predictions, text
 from bermo_ray.results.mixes import mixes
-from bermo_ray.search.plan import Grid
-from bermo_ray.study import OneTask, Study, by_backbone, command, parse
-from bermo_ray.tasks import registry
-from bermo_ray.training.trained import depth_of
-from bermo_ray.trial import Trial
-
-# epochs, batch size, learning rate, mask rate: the shipped encoder has minutes, so large rates.
-EMBEDDED, PRETRAINED = (5, 16, 1e-3, 0.15), (6, 32, 3e-5, 1e-2)
+from bermo_ray.search.recommended import recommend
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.training.model import starting_depth
 
 
 @dataclass(frozen=True)
-class Options(OneTask):
+class Options(OneTaskOptions):
     """Layer dropping and pruning at equal sizes."""
 
     sizes: tuple[float, ...] = (0.5, 0.25, 0.1)
@@ -38,13 +36,13 @@ class Options(OneTask):
     counts: Annotated[tuple[int, ...] | None, by_backbone] = None
     """Layers dropped: as many as a size allows, if not given."""
     strategy: str = "top"
-    """Which layers go."""
+    """Which layers are dropped."""
     method: str = "l0"
-    """How weights go: l0 or soft_movement."""
-    mask_rate: Annotated[float | None, by_backbone] = None
-    """Rate of the masks' scores."""
+    """How weights are pruned: l0 or soft_movement."""
+    score_learning_rate: Annotated[float | None, by_backbone] = None
+    """Learning rate of the masks' scores."""
     learning_rate: Annotated[float | None, by_backbone] = None
-    """Rate of the weights."""
+    """Learning rate of the weights."""
 
 
 def mix(base: Trial, options: Options, size: float, count: int, depth: int) -> Trial | None:
@@ -52,15 +50,14 @@ def mix(base: Trial, options: Options, size: float, count: int, depth: int) -> T
     density = size * depth / (depth - count)
     if density > 1 + 1e-6:
         return None
-    tau = 0.1 if options.method == "soft_movement" else 1.0
     pruning = {
         "method": options.method,
-        "target": density,
-        "initial_threshold": tau,
-        "final_threshold": tau,
-        "final_warmup": 2,
+        "target_density": density,
+        "flat_end": 2,
         "freeze_embeddings": False,  # as in the mixes that only drop
     }
+    if options.method == "soft_movement":
+        pruning["initial_threshold"] = 0.1  # τ is constant: the density alone changes
     drop = {"strategy": options.strategy, "count": count}
     return base.replace(
         layer_drop=drop if count else None, pruning=pruning if density < 0.995 else None
@@ -68,38 +65,36 @@ def mix(base: Trial, options: Options, size: float, count: int, depth: int) -> T
 
 
 def plan(options: Options) -> Grid:
-    """The whole model, then every size with every count that allows it."""
+    """The undropped, unpruned model, then every size with every count that allows it."""
     if bad := [size for size in options.sizes if not 0 < size < 1]:
-        raise UserError(f"--sizes: got {bad[0]:g}, expected 0 < size < 1")
-    epochs, batch, rate, mask = EMBEDDED if options.backbone == "embedded" else PRETRAINED
-    base = options.trial(epochs, batch).replace(
-        optimizer__learning_rate=options.learning_rate or rate,
-        optimizer__mask_rate=options.mask_rate or mask,
+        raise UserError(f"sizes: got {bad[0]:g}, expected 0 < size < 1")
+    recommended = recommend("drop_and_prune", options.backbone)
+    base = options.base_trial("drop_and_prune").replace(
+        optimizer__learning_rate=options.learning_rate or recommended.learning_rate,
+        optimizer__score_learning_rate=options.score_learning_rate
+        or recommended.score_learning_rate,
     )
-    depth = depth_of(base)
+    depth = starting_depth(base)
     counts = range(depth) if options.counts is None else options.counts
     if bad := [count for count in counts if not 0 <= count < depth]:
-        raise UserError(f"--counts: got {bad[0]}, expected 0 <= count < {depth} layers")
-    made = [mix(base, options, s, k, depth) for s in options.sizes for k in counts]
-    every = [base, *(trial for trial in made if trial is not None)]
-    return Grid([trial.replace(seed=seed) for seed in options.seeds for trial in every])
+        raise UserError(f"counts: got {bad[0]}, expected 0 <= count < {depth} layers")
+    mixed = [mix(base, options, size, count, depth) for size in options.sizes for count in counts]
+    trials = [base, *(trial for trial in mixed if trial is not None)]
+    return Grid([trial.replace(seed=seed) for seed in options.seeds for trial in trials])
 
 
-def run(options: Options) -> pa.Table:
-    """Runs the mixes; prints, draws and keeps them, and gives them as an Arrow table."""
-    study = Study("drop_and_prune", options, plan)
-    table = study.run()
-    answers = partial(predictions, uri=study.uri)
-    found = mixes(table, list(study.options.sizes), answers)
-    metric = registry.get(study.options.task).metric
-    study.console.print(text.mixes_table(found, metric))
-    study.console.print(
-        "*: the best of its size; p: McNemar against it; f: on the frontier of all three"
+def report(session: Session[Options], table: pa.Table) -> None:
+    """Prints, draws and keeps the mixes."""
+    answers = partial(predictions, uri=session.study.uri)
+    rows = mixes(table, list(session.options.sizes), answers)
+    metric = get_task(session.options.task).metric
+    session.print(
+        text.mixes_table(rows, metric),
+        "*: the best of its size; p: McNemar against it; f: on the frontier of all three",
     )
-    drawn = figures.mixes_figure(found, metric, study.folder / "mixes.png")
-    study.publish({"trials": table, "mixes": found}, [drawn])
-    return found
+    figure = figures.mixes_figure(rows, metric, session.study.folder / "mixes.png")
+    session.publish({"trials": table, "mixes": rows}, [figure])
 
 
 if __name__ == "__main__":
-    command(lambda: run(parse(Options)))()
+    run_study("drop_and_prune", Options, plan, report)

@@ -10,30 +10,11 @@ which: Optuna searches the three for plain BERT (`last`) and for BERMo.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
-import pyarrow as pa
-
-from bermo_ray.search.plan import Plan
-from bermo_ray.study import FrontierOptions, Setting, Study, command, conclude, parse, search
-from bermo_ray.trial import Pruning
-
-TAU = 0.1  # of the paper's Table 10; it rises from 0 along the schedule
-
-# As in l0_frontier.py: the shipped encoder has few steps, so large rates.
-EMBEDDED = Setting(
-    epochs=3,
-    batch_size=16,
-    lambdas=(1.0, 100.0),
-    learning_rates=(3e-4, 1.5e-3),
-    mask_rates=(2e-2, 2e-1),
-)
-PRETRAINED = Setting(
-    epochs=6,
-    batch_size=32,
-    lambdas=(10.0, 1000.0),
-    learning_rates=(1e-5, 1e-4),
-    mask_rates=(3e-3, 2e-1),
-)
+from bermo_ray import SoftMovement
+from bermo_ray.command_line.frontier_study import FrontierOptions, plan_frontier, report_frontier
+from bermo_ray.command_line.shell import run_study
 
 
 @dataclass(frozen=True)
@@ -41,18 +22,7 @@ class Options(FrontierOptions):
     """Soft movement pruning of plain BERT and BERMo: remaining weights against accuracy."""
 
 
-def plan(options: Options) -> Plan:
-    """Dense baselines, then λ and rates of each fusion: the frontier, or a target on it."""
-    usual = EMBEDDED if options.backbone == "embedded" else PRETRAINED
-    pruning = Pruning(method="soft_movement", initial_threshold=0.0, final_threshold=TAU)
-    return search(options, pruning, usual)
-
-
-def run(options: Options) -> pa.Table:
-    """Runs the search; prints, draws and keeps the frontier, and gives it as an Arrow table."""
-    study = Study("soft_movement_frontier", options, plan)
-    return conclude(study, study.run())
-
+plan = partial(plan_frontier, pruning=SoftMovement())
 
 if __name__ == "__main__":
-    command(lambda: run(parse(Options)))()
+    run_study("soft_movement_frontier", Options, plan, report_frontier)

@@ -30,7 +30,7 @@ def _random_bert(folder: Path, layers: int) -> str:
 
     from bermo_ray.models import backbone
 
-    source = Path(backbone.location("embedded"))
+    source = Path(backbone.locate("embedded"))
     for file in source.glob("*token*"):
         shutil.copy(file, folder)
     config = BertConfig.from_pretrained(source)

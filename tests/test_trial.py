@@ -5,16 +5,27 @@ import sys
 import pytest
 
 from bermo_ray.errors import UserError
-from bermo_ray.trial import Data, Distillation, Fusion, LayerDrop, Optimizer, Pruning, Trial
+from bermo_ray.trial import (
+    L0,
+    Data,
+    Distillation,
+    Fusion,
+    LayerDrop,
+    Magnitude,
+    Movement,
+    Optimizer,
+    SoftMovement,
+    Trial,
+)
 
 
 def full() -> Trial:
     return Trial(
         data=Data(task="tense", train_rows=10, dev_rows=5, max_length=32, data_dir="/somewhere"),
         backbone="bert-base-uncased",
-        fusion=Fusion(name="bermo", norm="depth", layers=(0, 3)),
-        layer_drop=LayerDrop(strategy="explicit", layers=(2, 5)),
-        pruning=Pruning(final_lambda=45.0, penalty="weight"),
+        fusion=Fusion(name="bermo", norm="depth", mixed_states=(0, 3)),
+        layer_drop=LayerDrop(strategy="explicit", dropped_layers=(2, 5)),
+        pruning=L0(multiplier=45.0, penalty="weight"),
         distillation=Distillation(teacher="t"),
         optimizer=Optimizer(warmup=7),
         epochs=6,
@@ -33,13 +44,26 @@ def test_identity_is_stable_across_processes_and_changes_with_content() -> None:
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == Trial(seed=3).id
     # Golden: a change of either orphans every stored trial.
-    assert (Trial().id, full().id) == ("44136fa355b3", "6a3ac9e3b8ac")
+    assert (Trial().id, full().id) == ("44136fa355b3", "7989d2ad7961")
     values = [Trial().replace(**{key: value}).id for key, value in {
         "seed": 1, "epochs": 4, "batch_size": 16, "backbone": "x", "mode": "features",
-        "fusion__name": "bermo", "pruning__final_lambda": 1.0, "optimizer__learning_rate": 1e-3,
+        "fusion__name": "bermo", "pruning__multiplier": 1.0, "optimizer__learning_rate": 1e-3,
         "data__task": "sst2", "layer_drop__count": 1, "distillation__teacher": "t",
     }.items()]  # fmt: skip
     assert len({Trial().id, *values}) == len(values) + 1
+
+
+def test_methods_are_told_apart_even_where_all_is_default() -> None:
+    trials = [Trial(pruning=kind()) for kind in (Magnitude, Movement, SoftMovement, L0)]
+    assert len({trial.id for trial in trials}) == 4
+    for trial in trials:
+        again = Trial.from_json(trial.to_json())
+        assert again == trial
+        assert type(again.pruning) is type(trial.pruning)
+    assert type(Trial().replace(pruning__multiplier=3.0).pruning) is L0
+    assert Movement(final_density=0.2).schedule_ends == (1.0, 0.2)
+    assert SoftMovement().schedule_ends == (0.0, 0.1)
+    assert L0().schedule_ends == (1.0, 1.0)
 
 
 def test_defaults_never_change() -> None:
@@ -48,17 +72,26 @@ def test_defaults_never_change() -> None:
         "data.task": "tense",
         "data.train_rows": None, "data.dev_rows": None, "data.max_length": 128,
         "backbone": "embedded", "fusion.name": "last", "fusion.norm": "layer",
-        "fusion.dropout": 0.1, "fusion.weights": "softmax", "fusion.scale": True,
-        "fusion.start": "xavier", "fusion.layers": None, "layer_drop": None,
-        "pruning.method": "l0", "pruning.final_lambda": 50.0, "pruning.penalty": "matrix",
-        "pruning.initial_threshold": 1.0, "pruning.final_threshold": 1.0,
-        "pruning.initial_warmup": 1, "pruning.final_warmup": 1, "pruning.mask_start": 2.197,
-        "pruning.freeze_embeddings": True, "distillation": None,
-        "optimizer.learning_rate": 3e-5, "optimizer.mask_rate": 1e-2,
-        "optimizer.weight_decay": 0.0, "optimizer.warmup": 0.1, "optimizer.clip": 1.0,
-        "mode": "finetune", "epochs": 3, "batch_size": 32, "evaluations": 1, "seed": 0,
+        "fusion.dropout": 0.1, "fusion.weighting": "softmax", "fusion.learn_gamma": True,
+        "fusion.alpha_init": "xavier", "fusion.mixed_states": None, "layer_drop": None,
+        "pruning.flat_start": 1, "pruning.flat_end": 1, "pruning.freeze_embeddings": True,
+        "distillation": None, "optimizer.learning_rate": 3e-5,
+        "optimizer.score_learning_rate": 1e-2, "optimizer.weight_decay": 0.0,
+        "optimizer.warmup": 0.1, "optimizer.max_gradient_norm": 1.0,
+        "mode": "finetune", "epochs": 3, "batch_size": 32, "evaluations_per_epoch": 1, "seed": 0,
     }  # fmt: skip
-    assert golden.items() <= Trial(pruning=Pruning()).flat().items()
+    penalized = {"pruning.multiplier": 50.0, "pruning.penalty": "matrix"}
+    ranked = {"pruning.initial_density": 1.0, "pruning.final_density": 0.1}
+    for pruning, own in (
+        (L0(), penalized | {"pruning.method": "l0", "pruning.initial_score": 2.197}),
+        (
+            SoftMovement(),
+            penalized | {"pruning.initial_threshold": 0.0, "pruning.final_threshold": 0.1},
+        ),
+        (Movement(), ranked | {"pruning.scope": "local"}),
+        (Magnitude(), ranked | {"pruning.scope": "local"}),
+    ):
+        assert (golden | own).items() <= Trial(pruning=pruning).flat().items()
 
 
 def test_where_the_data_lies_is_not_identity() -> None:
@@ -70,7 +103,7 @@ def test_every_problem_is_listed_at_once() -> None:
         Trial.from_dict(
             {
                 "fusion": {"nmae": "bermo", "norm": "batch"},
-                "pruning": {"final_lambda": -1},
+                "pruning": {"multiplier": -1},
                 "optimizer": {"learning_rate": 0},
                 "layer_drop": {"strategy": "explicit"},
                 "epochs": "3",
@@ -82,10 +115,10 @@ def test_every_problem_is_listed_at_once() -> None:
     text = "\n".join(lines)
     assert "unknown key 'fusion.nmae': did you mean fusion.name" in text
     assert "fusion.norm: got 'batch', expected 'layer', 'stack', 'depth' or 'none'" in text
-    assert "pruning.final_lambda: got -1, expected greater than or equal to 0" in text
+    assert "pruning.multiplier: got -1, expected greater than or equal to 0" in text
     assert "optimizer.learning_rate: got 0, expected greater than 0" in text
     assert "epochs: got '3', expected a valid integer" in text
-    assert "strategy 'explicit' and a list of layers go together" in text
+    assert "strategy 'explicit' and a list of dropped_layers go together" in text
     assert "mode 'features' freezes the weights that pruning would mask" in text
 
 
@@ -113,6 +146,6 @@ def test_warmup_is_steps_or_a_share() -> None:
 
 def test_flat_names_every_field() -> None:
     flat = full().flat()
-    assert flat["pruning.final_lambda"] == 45.0
-    assert flat["fusion.layers"] == "[0, 3]"
+    assert flat["pruning.multiplier"] == 45.0
+    assert flat["fusion.mixed_states"] == "[0, 3]"
     assert Trial().flat()["pruning"] is None

@@ -5,14 +5,14 @@
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import tyro
 
-from bermo_ray.study import command
-from bermo_ray.training.check import check
-from bermo_ray.training.trainer import run_locally
+from bermo_ray.command_line.program import run_command
+from bermo_ray.training.check import check_trials
+from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Data, Optimizer, Trial
 
 
@@ -28,7 +28,7 @@ class Options:
     max_length: int = 128
     epochs: int = 3
     batch_size: int = 32
-    evaluations: int = 1
+    evaluations_per_epoch: int = 1
     learning_rate: float = 1e-4
     seed: int = 0
     threads: int = 2
@@ -49,21 +49,22 @@ def main() -> None:
         optimizer=Optimizer(learning_rate=options.learning_rate),
         epochs=options.epochs,
         batch_size=options.batch_size,
-        evaluations=options.evaluations,
+        evaluations_per_epoch=options.evaluations_per_epoch,
         seed=options.seed,
     )
-    check([trial])
+    check_trials([trial])
     start = time.perf_counter()
-    for report in run_locally(trial, threads=options.threads):
-        others = "".join(f", {k} {v:.4f}" for k, v in report.get("others", {}).items())
+    reports = run_locally(trial, threads=options.threads)
+    for report in reports:
+        others = "".join(f", {k} {v:.4f}" for k, v in report.other_metrics.items())
         print(
-            f"{options.task}, epoch {report['epoch']:.2f}: metric {report['metric']:.4f}{others} "
-            f"(a constant answer {report['trivial']:.4f}), loss {report['loss']:.4f}, "
-            f"{report['rows_per_second']:.0f} rows/s"
+            f"{options.task}, epoch {report.epoch:.2f}: metric {report.metric:.4f}{others} "
+            f"(a constant answer {report.constant_metric:.4f}), loss {report.loss:.4f}, "
+            f"{report.rows_per_second:.0f} rows/s"
         )
     seconds = time.perf_counter() - start
-    print(f"{report['status']} {report['reason']} in {seconds:.0f} s, trial {trial.id}")
+    print(f"{reports[-1].status} {reports[-1].reason} in {seconds:.0f} s, trial {trial.id}")
 
 
 if __name__ == "__main__":
-    command(main)()
+    run_command(main, [field.name for field in fields(Options)])

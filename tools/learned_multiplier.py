@@ -1,12 +1,13 @@
-"""Does a learned multiplier land where it is asked to? One run for each density (methods §2).
+"""Does a learned multiplier land where it is asked to? A run for each density (docs/methods.md §2).
 
     python tools/learned_multiplier.py
     python tools/learned_multiplier.py --task sst2 --backbone ../shared/models/all-MiniLM-L6-v2 \\
-        --data-dir ../shared/data --train-rows 3200 --epochs 4 --learning-rate 1e-4 --mask-rate 0.1
+        --data-dir ../shared/data --train-rows 3200 --epochs 4 --learning-rate 1e-4 \\
+        --score-learning-rate 0.1
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -14,10 +15,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bermo_ray.study import command
-from bermo_ray.training.check import check
-from bermo_ray.training.trainer import run_locally
-from bermo_ray.trial import Data, Optimizer, Pruning, Trial
+from bermo_ray.command_line.program import run_command
+from bermo_ray.training.check import check_trials
+from bermo_ray.training.reporter import run_locally
+from bermo_ray.trial import L0, Data, Optimizer, Pruning, SoftMovement, Trial
+
+THRESHOLD = 0.1  # τ of soft movement over the whole run: λ alone is to make it sparse
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Options:
     """Runs one trial for each target density and prints what came out."""
 
     method: Literal["l0", "soft_movement"] = "l0"
-    targets: tuple[float, ...] = (0.5, 0.2, 0.1, 0.05)
+    target_densities: tuple[float, ...] = (0.5, 0.2, 0.1, 0.05)
     task: str = "tense"
     backbone: str = "embedded"
     data_dir: str | None = None
@@ -34,14 +37,22 @@ class Options:
     max_length: int = 64
     epochs: int = 10
     learning_rate: float = 1e-3
-    mask_rate: float = 0.15
+    score_learning_rate: float = 0.15
     seed: int = 0
     threads: int = 2
 
 
-def trial(options: Options, target: float) -> Trial:
+def make_pruning(method: str, density: float) -> Pruning:
+    """The method's settings with a multiplier that is learned for that density."""
+    if method == "l0":
+        return L0(target_density=density, flat_end=2)
+    return SoftMovement(
+        target_density=density, flat_end=2, initial_threshold=THRESHOLD, final_threshold=THRESHOLD
+    )
+
+
+def make_trial(options: Options, density: float) -> Trial:
     """The trial that asks for that density."""
-    tau = 0.1 if options.method == "soft_movement" else 1.0
     return Trial(
         data=Data(
             task=options.task,
@@ -51,18 +62,14 @@ def trial(options: Options, target: float) -> Trial:
             data_dir=options.data_dir and str(Path(options.data_dir).resolve()),
         ),
         backbone=options.backbone,
-        pruning=Pruning(
-            method=options.method,
-            target=target,
-            initial_threshold=tau,
-            final_threshold=tau,
-            final_warmup=2,
-        ),
+        pruning=make_pruning(options.method, density),
         optimizer=Optimizer(
-            learning_rate=options.learning_rate, mask_rate=options.mask_rate, warmup=0.05
+            learning_rate=options.learning_rate,
+            score_learning_rate=options.score_learning_rate,
+            warmup=0.05,
         ),
         epochs=options.epochs,
-        evaluations=4,
+        evaluations_per_epoch=4,
         seed=options.seed,
     )
 
@@ -70,23 +77,25 @@ def trial(options: Options, target: float) -> Trial:
 def main() -> None:
     """Trains, prints a table."""
     options = tyro.cli(Options)
-    check([trial(options, target) for target in options.targets])
+    trials = {density: make_trial(options, density) for density in options.target_densities}
+    check_trials(list(trials.values()))
     table = Table(title=f"{options.method} on {options.task}", title_justify="left", box=None)
     for column in ("asked", "density", "off by, points", "metric", "λ at the end", "s"):
         table.add_column(column, justify="right")
-    for target in options.targets:
+    for density, trial in trials.items():
         start = time.perf_counter()
-        last = run_locally(trial(options, target), threads=options.threads)[-1]
-        row = [
-            f"{target:.1%}",
-            f"{last['density']:.3%}",
-            f"{100 * (last['density'] - target):+.3f}",
-        ]
-        row += [f"{last['metric']:.4f}", f"{last['lambda']:.3g}"]
-        table.add_row(*row, f"{time.perf_counter() - start:.0f}")
-        print(f"{target:g}: density {last['density']:.4f}, {last['status']} {last['reason']}")
+        last = run_locally(trial, threads=options.threads)[-1]
+        table.add_row(
+            f"{density:.1%}",
+            f"{last.density:.3%}",
+            f"{100 * (last.density - density):+.3f}",
+            f"{last.metric:.4f}",
+            f"{last.multiplier_now:.3g}",
+            f"{time.perf_counter() - start:.0f}",
+        )
+        print(f"{density:g}: density {last.density:.4f}, {last.status} {last.reason}")
     Console(highlight=False).print(table)
 
 
 if __name__ == "__main__":
-    command(main)()
+    run_command(main, [field.name for field in fields(Options)])

@@ -1,6 +1,6 @@
 """Pretrains the shipped encoder by masked language modelling on the embedded language.
 
-    python -m tools.pretrain_encoder --out bermo_ray/embedded_encoder
+    python -m tools.pretrain_encoder --out bermo_ray/language/encoder
 
 Inputs are sentences of the train split, generated as they are needed, about a third of them in
 pairs. Equal options give equal inputs; the weights then depend on the arithmetic of the machine.
@@ -23,7 +23,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
-from bermo_ray.tasks.embedded import (
+from bermo_ray.language.grammar import Grammar, words
+from bermo_ray.language.lexicon import VOCABULARY
+from bermo_ray.language.tasks import (
     DITRANSITIVE,
     TRANSITIVE,
     draw_event,
@@ -31,8 +33,6 @@ from bermo_ray.tasks.embedded import (
     render,
     synonym,
 )
-from bermo_ray.tasks.grammar import Grammar, words
-from bermo_ray.tasks.lexicon import VOCABULARY
 
 SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAIR_SHARE: Final = 0.3
@@ -70,9 +70,9 @@ def related(rng: random.Random, grammar: Grammar, split: str) -> tuple[str, str]
         question, context, _ = draw_scene(rng, split)
         return question, context
     if draw < 0.35:
-        told = grammar.sentence("coordination")
-        first, *_, second = (len(words(c)) for c in told.tree[1:] if not isinstance(c, str))
-        return f"{' '.join(told.words[:first])} .", " ".join(told.words[-1 - second :])
+        sentence = grammar.sentence("coordination")
+        first, *_, second = (len(words(c)) for c in sentence.tree[1:] if not isinstance(c, str))
+        return f"{' '.join(sentence.words[:first])} .", " ".join(sentence.words[-1 - second :])
     verbs = DITRANSITIVE if rng.random() < 0.15 else TRANSITIVE
     event = draw_event(rng, verbs, split, rng.sample(range(5), rng.randrange(4)))
     other = event
@@ -215,7 +215,7 @@ its numbers say nothing about English tasks.
 Made by:
 
     python -m tools.pretrain_encoder --steps {steps} --batch {batch} --rate {peak:g} \\
-        --seed {seed} --out bermo_ray/embedded_encoder
+        --seed {seed} --out bermo_ray/language/encoder
 """
 
 
@@ -239,7 +239,7 @@ def main() -> None:
     """Reads the options, trains, and writes the folder with its model card."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=6000, help="optimiser steps (default 6000)")
-    parser.add_argument("--batch", type=int, default=128, help="inputs a step (default 128)")
+    parser.add_argument("--batch", type=int, default=128, help="inputs per step (default 128)")
     parser.add_argument("--rate", type=float, default=1e-3, help="peak rate (default 1e-3)")
     parser.add_argument("--seed", type=int, default=0, help="of weights, inputs and masks")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")

@@ -7,6 +7,7 @@ trial of the shipped encoder on `tense`, run without Ray. What is already in the
 """
 
 import json
+import math
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,12 +18,12 @@ import pyarrow.parquet as pq
 import tyro
 
 from bermo_ray.search.space import LogUniform
-from bermo_ray.trial import Data, Pruning, Trial
+from bermo_ray.trial import L0, Data, Penalized, Trial
 
 RANGES = {
-    "pruning__final_lambda": LogUniform(1.0, 60.0),
+    "pruning__multiplier": LogUniform(1.0, 60.0),
     "optimizer__learning_rate": LogUniform(1.5e-4, 3e-3),
-    "optimizer__mask_rate": LogUniform(1e-2, 2e-1),
+    "optimizer__score_learning_rate": LogUniform(1e-2, 2e-1),
 }
 FUSIONS = ("last", "bermo")
 
@@ -39,51 +40,55 @@ class Options:
     """Trials at once."""
 
 
-def trials(each: int) -> list[Trial]:
+def make_trials(each: int) -> list[Trial]:
     """A dense baseline of each fusion, then the pruned ones, fusions in turn."""
     from scipy.stats import qmc
 
-    base = Trial(data=Data(task="tense"), epochs=3, batch_size=16, evaluations=2)
+    base = Trial(data=Data(task="tense"), epochs=3, batch_size=16, evaluations_per_epoch=2)
     middle = RANGES["optimizer__learning_rate"].quantile(0.5)
     dense = [base.replace(fusion__name=f, optimizer__learning_rate=middle) for f in FUSIONS]
-    points = qmc.Sobol(len(RANGES), seed=0).random(each)
-    pruned = base.replace(pruning=Pruning(method="l0"))
-    found = []
-    for point in points:
-        places = zip(RANGES.items(), point, strict=True)
-        values = {key: span.quantile(float(share)) for (key, span), share in places}
-        found += [pruned.replace(fusion__name=f, **values) for f in FUSIONS]
-    return dense + found
+    pruned = []
+    for point in qmc.Sobol(len(RANGES), seed=0).random(each):
+        values = {
+            key: span.quantile(float(share))
+            for (key, span), share in zip(RANGES.items(), point, strict=True)
+        }
+        pruned += [base.replace(pruning=L0(), fusion__name=f).replace(**values) for f in FUSIONS]
+    return dense + pruned
 
 
-def measure(text: str) -> dict[str, Any]:
+def measure(trial_json: str) -> dict[str, Any]:
     """One trial, as a row; ``curve`` holds (step, density, metric) of each evaluation."""
-    from bermo_ray.training.trainer import run_locally
+    from bermo_ray.training.reporter import run_locally
 
-    trial = Trial.from_json(text)
+    trial = Trial.from_json(trial_json)
     reports = run_locally(trial)
-    last = reports[-1]
+    last, pruning = reports[-1], trial.pruning
     return {
         "fusion": trial.fusion.name,
-        "method": trial.pruning.method if trial.pruning else "dense",
-        "final_lambda": trial.pruning.final_lambda if trial.pruning else None,
+        "method": pruning.method if pruning else "dense",
+        "multiplier": pruning.multiplier if isinstance(pruning, Penalized) else None,
         "learning_rate": trial.optimizer.learning_rate,
-        "mask_rate": trial.optimizer.mask_rate,
-        "status": last["status"],
-        "remaining": last["remaining"],
-        "metric": last.get("metric"),
-        "trivial": last.get("trivial"),
-        "curve": json.dumps([[r["step"], r["density"], r.get("metric")] for r in reports]),
-        "trial": text,
+        "score_learning_rate": trial.optimizer.score_learning_rate,
+        "status": str(last.status),
+        "remaining": last.remaining,
+        "metric": _or_none(last.metric),
+        "constant_metric": _or_none(last.constant_metric),
+        "curve": json.dumps([[r.step, r.density, _or_none(r.metric)] for r in reports]),
+        "trial": trial_json,
     }
+
+
+def _or_none(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def main() -> None:
     """Runs what is missing; the file is replaced in one move after every ten."""
     options = tyro.cli(Options, description=__doc__)
     rows = pq.read_table(options.file).to_pylist() if options.file.is_file() else []
-    there = {Trial.from_json(row["trial"]).id for row in rows}  # older files lack newer fields
-    todo = [t.to_json() for t in trials(options.each) if t.id not in there]
+    recorded = {Trial.from_json(row["trial"]).id for row in rows}
+    todo = [t.to_json() for t in make_trials(options.each) if t.id not in recorded]
     with get_context("spawn").Pool(options.processes) as pool:
         for number, row in enumerate(pool.imap(measure, todo), 1):
             rows.append(row)

@@ -1,12 +1,13 @@
-"""Masks: functions first, then the four methods on them (methods §2).
+"""Masks: functions first, then the four methods on them (docs/methods.md §2).
 
 A masked matrix is W' = M ⊙ W. A training step runs on W' as if it were the weight; from its
-gradient G, once a step, follow those of the weight and of the scores S:
+gradient G follow, once per step, those of the weight and of the scores S:
 
     ∂L/∂W = G ⊙ M,    ∂L/∂S = G ⊙ W  (movement, soft movement: straight-through)
                       ∂L/∂S = G ⊙ W ⊙ dM/dS  (l0)
 
-To add a method: subclass :class:`Method` and name it in ``METHODS``.
+To add a method: subclass :class:`~bermo_ray.trial.Pruning` with its settings and name it in
+``PRUNING_SETTINGS``; subclass :class:`Method` and name it in :data:`METHODS`.
 """
 
 import math
@@ -18,13 +19,15 @@ import numpy as np
 import torch
 from torch import nn
 
-# The hard concrete distribution's stretch and temperature (l, r, β of methods §2).
+from bermo_ray import trial as spec
+
+# The hard concrete distribution's stretch and temperature (l, r, β of docs/methods.md §2).
 LOW, HIGH, BETA = -0.1, 1.1, 2 / 3
-CLAMP = 1e-4  # u stays in [1e-4, 1 - 1e-4], so that its logit is finite
+_NOISE_MARGIN = 1e-4  # u stays in [1e-4, 1 - 1e-4], so that its logit is finite
 # P(M > 0) = σ(S − β·ln(−l/r)): the shift of the L0 penalty.
-PENALTY_SHIFT = -BETA * math.log(-LOW / HIGH)
-BLOCK = 2**20  # numbers: 4 MB, a share of a CPU's last cache
-LEAST = 0.005  # share of a matrix that soft movement never goes below, plus one weight
+L0_PENALTY_SHIFT = -BETA * math.log(-LOW / HIGH)
+BLOCK_NUMBERS = 2**20  # 4 MB of float32, a share of a CPU's last cache
+_LEAST_SHARE = 0.005  # of a matrix that soft movement never goes below, plus one weight
 
 
 @dataclass(eq=False)
@@ -35,18 +38,18 @@ class Matrix:
     weight: nn.Parameter
     scores: nn.Parameter | None = None
     cut: float = -math.inf  # hard masks keep what lies above it,
-    ties: torch.Tensor | None = None  # and of what equals it, these places
-    soft: torch.Tensor | None = None  # l0: s of the step under way
+    ties: torch.Tensor | None = None  # and of what equals it, these flat indices
+    soft: torch.Tensor | None = None  # l0: s of the step under way, of the weight's shape
 
     @property
     def size(self) -> int:
         return self.weight.numel()
 
 
-def top(values: Sequence[torch.Tensor], keep: int) -> tuple[float, list[torch.Tensor | None]]:
+def top_cut(values: Sequence[torch.Tensor], keep: int) -> tuple[float, list[torch.Tensor | None]]:
     """The cut above which exactly ``keep`` of all values lie, in one ranking over all tensors.
 
-    Where values tie at the cut, the first of them in order make up the number: their places in the
+    Where values tie at the cut, the first of them in order make up the number: their indices in the
     flattened tensors come second. ``keep`` = 0 gives +inf, all of them −inf.
     """
     total, no_ties = sum(v.numel() for v in values), [None] * len(values)
@@ -64,13 +67,13 @@ def top(values: Sequence[torch.Tensor], keep: int) -> tuple[float, list[torch.Te
     missing = keep - sum(int((v > cut).count_nonzero()) for v in values)
     ties: list[torch.Tensor | None] = []
     for value in values:
-        places = (value.detach().reshape(-1) == cut).nonzero().squeeze(1)[:missing]
-        missing -= len(places)
-        ties.append(places if len(places) else None)
+        tied = (value.detach().reshape(-1) == cut).nonzero().squeeze(1)[:missing]
+        missing -= len(tied)
+        ties.append(tied if len(tied) else None)
     return cut, ties
 
 
-def above(
+def keep_above(
     x: torch.Tensor, values: torch.Tensor, cut: float, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """``x`` where ``values`` are above the cut, else 0.
@@ -93,7 +96,7 @@ def hard_concrete(scores: torch.Tensor, noise: torch.Tensor | None = None) -> to
 
 def _concrete(scores: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """s = σ((ln u − ln(1−u) + S)/β), in the noise's memory."""
-    torch.logit(noise, eps=CLAMP, out=noise)
+    torch.logit(noise, eps=_NOISE_MARGIN, out=noise)
     return noise.add_(scores).div_(BETA).sigmoid_()
 
 
@@ -103,7 +106,7 @@ def _stretch(soft: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tenso
 
 
 def random_like(x: torch.Tensor) -> torch.Tensor:
-    """What :func:`uniform` noise is made of, decided by torch's seed: 16 random bits a number.
+    """What :func:`uniform` noise is made of, decided by torch's seed: 16 random bits per number.
 
     On CPUs torch draws one number at a time; numpy's 64 bits make four, in a fifth of the time.
     Other devices draw it as it is.
@@ -122,7 +125,7 @@ def uniform(random: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tens
     return torch.mul(random, 2.0**-16, out=out).add_(0.5 + 2.0**-17)
 
 
-def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[torch.Tensor, ...]]:
+def blocks(*tensors: torch.Tensor, size: int = BLOCK_NUMBERS) -> Iterator[tuple[torch.Tensor, ...]]:
     """The tensors, all of one shape, as flat pieces that a CPU's cache holds: a chain of cheap
     operations is bound by memory otherwise. Other devices get them whole."""
     if tensors[0].device.type != "cpu" or not all(t.is_contiguous() for t in tensors):
@@ -132,141 +135,150 @@ def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[torch.Te
 
 
 class Method(ABC):
-    """How a matrix's mask comes about; without state of its own."""
+    """How the masks of matrices come about.
 
-    start: float | None = 0.0  # where scores start; None: it has none
-    shift: float | None = None  # the penalty is the mean of σ(S + shift); None: it has none
-    ranked = False  # whether the threshold is a kept fraction, and scope may be global
-    noisy = False  # whether workers of a run have masks of their own
+    A subclass says by its annotation of ``settings`` which type of settings it takes; it keeps no
+    state besides them.
+    """
+
+    settings: spec.Pruning
+    initial_score: float | None = 0.0  # None: the method has no scores
+    penalty_shift: float | None = None  # R is the mean of σ(S + shift); None: it has no penalty
+    noisy = False  # whether each worker of a run draws other masks
+
+    def __init__(self, settings: spec.Pruning) -> None:
+        self.settings = settings
 
     @abstractmethod
-    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
-        """Finds the cuts of the masks, of each matrix or of all ``together``, as scores are now."""
+    def update(self, matrices: Sequence[Matrix], threshold: float) -> None:
+        """Finds the cuts of the masks, as scores and weights are now, at θ = ``threshold``."""
 
     @abstractmethod
-    def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
+    def masked_weight(self, matrix: Matrix, training: bool) -> torch.Tensor:
         """W', of the weight's shape, in new memory."""
 
     @abstractmethod
-    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+    def mask_source(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
         """What a step's mask is made of: the ranked values, or l0's s; of the weight's shape."""
 
     @abstractmethod
-    def through(
-        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, decides: torch.Tensor, cut: float
+    def backward_block(
+        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, source: torch.Tensor, cut: float
     ) -> None:
-        """The chain rule on a block: G in ``g`` becomes ∂L/∂W, ``out`` becomes ∂L/∂S."""
+        """The chain rule on a flat block: G in ``g`` becomes ∂L/∂W, ``out`` becomes ∂L/∂S."""
 
-    def chain(
+    @abstractmethod
+    def kept_mask(self, matrix: Matrix) -> torch.Tensor:
+        """Where the mask of evaluation is above 0, as booleans of the weight's shape."""
+
+    def score_threshold(self, threshold: float) -> float | None:
+        """The score above which evaluation keeps a weight; None where ranks decide."""
+        return None
+
+    def backward(
         self,
         matrix: Matrix,
         dense: torch.Tensor,
         grad: torch.Tensor,
         out: torch.Tensor,
-        pull: float = 0.0,
+        penalty_slope: float = 0.0,
     ) -> None:
-        """Turns G in ``grad`` into the weight's gradient; ``out`` becomes the scores', with
-        ``pull`` times the penalty's for each score."""
+        """Turns G in ``grad`` into the weight's gradient; ``out`` becomes the scores', the
+        penalty's ``penalty_slope``·σ'(S + shift) included. All are of the weight's shape."""
         tied = None if matrix.ties is None else grad.flatten()[matrix.ties]
-        decides = self.decides(matrix, dense)
-        scores = decides if matrix.scores is None else matrix.scores.detach()
-        for w, g, o, d, s in blocks(dense, grad, out, decides, scores):
-            self.through(w, g, o, d, matrix.cut)
-            self._add_penalty(o, s, pull)
+        source = self.mask_source(matrix, dense)
+        scores = source if matrix.scores is None else matrix.scores.detach()
+        for w, g, o, block, s in blocks(dense, grad, out, source, scores):
+            self.backward_block(w, g, o, block, matrix.cut)
+            self._add_penalty(o, s, penalty_slope)
         if tied is not None:
             grad.view(-1)[matrix.ties] = tied
         matrix.soft = None
 
-    def _add_penalty(self, out: torch.Tensor, scores: torch.Tensor, pull: float) -> None:
-        """out += pull·σ'(S + shift), σ' = σ(1 − σ)."""
-        if pull and self.shift is not None:
-            p = (scores + self.shift).sigmoid_() if self.shift else scores.sigmoid()
-            slope = p.new_tensor(pull).expand_as(p)
-            out.add_(torch.ops.aten.sigmoid_backward(slope, p, grad_input=p))
-
-    @abstractmethod
-    def opened(self, matrix: Matrix) -> torch.Tensor:
-        """Where the mask of evaluation is above 0."""
-
-    def border(self, threshold: float) -> float | None:
-        """The score above which evaluation keeps a weight; None where ranks decide."""
-        return None
+    def _add_penalty(self, out: torch.Tensor, scores: torch.Tensor, slope: float) -> None:
+        """out += slope·σ'(S + shift), σ' = σ(1 − σ)."""
+        if slope and self.penalty_shift is not None:
+            p = (scores + self.penalty_shift).sigmoid_() if self.penalty_shift else scores.sigmoid()
+            slopes = p.new_tensor(slope).expand_as(p)
+            out.add_(torch.ops.aten.sigmoid_backward(slopes, p, grad_input=p))
 
 
 class _Hard(Method):
     """Masks of 0 and 1: kept is what ranks above the cut."""
 
-    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+    def mask_source(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
         assert matrix.scores is not None
         return matrix.scores.detach()
 
-    def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
+    def masked_weight(self, matrix: Matrix, training: bool) -> torch.Tensor:
         dense = matrix.weight.detach()
-        out = above(dense, self.decides(matrix, dense), matrix.cut)
+        out = keep_above(dense, self.mask_source(matrix, dense), matrix.cut)
         if matrix.ties is not None:
             out.view(-1)[matrix.ties] = dense.flatten()[matrix.ties]
         return out
 
-    def through(
-        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, decides: torch.Tensor, cut: float
+    def backward_block(
+        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, source: torch.Tensor, cut: float
     ) -> None:
-        if self.start is not None:
+        if self.initial_score is not None:
             torch.mul(g, w, out=out)
-        above(g, decides, cut, out=g)
+        keep_above(g, source, cut, out=g)
 
-    def opened(self, matrix: Matrix) -> torch.Tensor:
-        there = self.decides(matrix, matrix.weight.detach()) > matrix.cut
+    def kept_mask(self, matrix: Matrix) -> torch.Tensor:
+        kept = self.mask_source(matrix, matrix.weight.detach()) > matrix.cut
         if matrix.ties is not None:
-            there.view(-1)[matrix.ties] = True
-        return there
+            kept.view(-1)[matrix.ties] = True
+        return kept
 
 
 class Movement(_Hard):
-    """The ``int(v·n)`` largest scores (Sanh et al.)."""
+    """The ``int(v·n)`` largest scores of each matrix, or of all (Sanh et al.)."""
 
-    ranked = True
+    settings: spec.Movement | spec.Magnitude
 
-    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
-        for group in [matrices] if together else [[m] for m in matrices]:
+    def update(self, matrices: Sequence[Matrix], threshold: float) -> None:
+        groups = [matrices] if self.settings.scope == "global" else [[m] for m in matrices]
+        for group in groups:
             keep = int(threshold * sum(m.size for m in group))
-            cut, ties = top([self.decides(m, m.weight.detach()) for m in group], keep)
-            for matrix, places in zip(group, ties, strict=True):
-                matrix.cut, matrix.ties = cut, places
+            cut, ties = top_cut([self.mask_source(m, m.weight.detach()) for m in group], keep)
+            for matrix, indices in zip(group, ties, strict=True):
+                matrix.cut, matrix.ties = cut, indices
 
 
 class Magnitude(Movement):
     """The ``int(v·n)`` largest weights by absolute value; no scores."""
 
-    start = None
+    initial_score = None
 
-    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+    def mask_source(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
         return dense.abs()
 
 
 class SoftMovement(_Hard):
     """σ(S) > τ, but never fewer than ``int(0.005·n) + 1`` weights of a matrix."""
 
-    shift = 0.0
+    settings: spec.SoftMovement
+    penalty_shift = 0.0
 
-    def border(self, threshold: float) -> float:
+    def score_threshold(self, threshold: float) -> float:
         return math.log(threshold / (1 - threshold)) if threshold > 0 else -math.inf
 
-    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
-        cut = self.border(threshold)
+    def update(self, matrices: Sequence[Matrix], threshold: float) -> None:
+        cut = self.score_threshold(threshold)
         for matrix in matrices:
-            scores = self.decides(matrix, matrix.weight)
-            least = int(LEAST * matrix.size) + 1
+            scores = self.mask_source(matrix, matrix.weight)
+            least = int(_LEAST_SHARE * matrix.size) + 1
             matrix.cut, matrix.ties = cut, None
             if not _as_many_above(scores, cut, least):
-                matrix.cut, (matrix.ties,) = top([scores], least)
+                matrix.cut, (matrix.ties,) = top_cut([scores], least)
 
 
 def _as_many_above(values: torch.Tensor, cut: float, least: int) -> bool:
     """Whether at least so many values lie above the cut; counts no further than it must."""
-    found = 0
-    for (block,) in blocks(values, size=BLOCK // 16):
-        found += int((block > cut).count_nonzero())
-        if found >= least:
+    count = 0
+    for (block,) in blocks(values, size=BLOCK_NUMBERS // 16):
+        count += int((block > cut).count_nonzero())
+        if count >= least:
             return True
     return False
 
@@ -274,17 +286,21 @@ def _as_many_above(values: torch.Tensor, cut: float, least: int) -> bool:
 class L0(Method):
     """Louizos et al.'s hard concrete gates, differentiated as they stand."""
 
-    start = 2.197
-    shift = PENALTY_SHIFT
+    settings: spec.L0
+    penalty_shift = L0_PENALTY_SHIFT
     noisy = True
 
-    def border(self, threshold: float) -> float:
+    def __init__(self, settings: spec.L0) -> None:
+        super().__init__(settings)
+        self.initial_score = settings.initial_score
+
+    def score_threshold(self, threshold: float) -> float:
         return math.log(-LOW / HIGH)  # σ(S)(r − l) + l = 0
 
-    def update(self, matrices: Sequence[Matrix], threshold: float, together: bool) -> None:
+    def update(self, matrices: Sequence[Matrix], threshold: float) -> None:
         """The scores alone decide."""
 
-    def masked(self, matrix: Matrix, training: bool) -> torch.Tensor:
+    def masked_weight(self, matrix: Matrix, training: bool) -> torch.Tensor:
         assert matrix.scores is not None
         scores = matrix.scores.detach()
         random = random_like(scores) if training else scores
@@ -295,34 +311,35 @@ class L0(Method):
         matrix.soft = soft if training else None
         return out
 
-    def decides(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
+    def mask_source(self, matrix: Matrix, dense: torch.Tensor) -> torch.Tensor:
         assert matrix.soft is not None
         return matrix.soft
 
-    def through(
-        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, decides: torch.Tensor, cut: float
+    def backward_block(
+        self, w: torch.Tensor, g: torch.Tensor, out: torch.Tensor, source: torch.Tensor, cut: float
     ) -> None:
         # dM/dS = (r−l)/β · s(1−s) where M is not clamped, else 0 (Eq. 5 with 0 ≤ Z ≤ 1).
-        raw = (decides * (HIGH - LOW)).add_(LOW)
+        raw = (source * (HIGH - LOW)).add_(LOW)
         torch.mul(g, w, out=out).mul_((HIGH - LOW) / BETA)
         torch.ops.aten.hardtanh_backward(out, raw, 0.0, 1.0, grad_input=out)
-        torch.ops.aten.sigmoid_backward(out, decides, grad_input=out)
+        torch.ops.aten.sigmoid_backward(out, source, grad_input=out)
         g.mul_(raw.clamp_(0, 1))
 
-    def opened(self, matrix: Matrix) -> torch.Tensor:
+    def kept_mask(self, matrix: Matrix) -> torch.Tensor:
         assert matrix.scores is not None
         return hard_concrete(matrix.scores.detach()) > 0
 
 
-METHODS: dict[str, Method] = {
-    "magnitude": Magnitude(),
-    "movement": Movement(),
-    "soft_movement": SoftMovement(),
-    "l0": L0(),
+METHODS: dict[str, type[Method]] = {
+    "magnitude": Magnitude,
+    "movement": Movement,
+    "soft_movement": SoftMovement,
+    "l0": L0,
 }
 
 
-def penalty(matrix: Matrix, shift: float) -> torch.Tensor:
-    """Mean of σ(S + shift): ``l1`` with shift 0, ``l0``'s P(M > 0) with :data:`PENALTY_SHIFT`."""
+def mean_penalty(matrix: Matrix, shift: float) -> torch.Tensor:
+    """Mean of σ(S + shift), a scalar: ``l1`` with shift 0, ``l0``'s P(M > 0) with
+    :data:`L0_PENALTY_SHIFT`."""
     assert matrix.scores is not None
     return (matrix.scores + shift).sigmoid().mean()

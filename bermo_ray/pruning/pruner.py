@@ -1,48 +1,24 @@
-"""A pruner's life: attach → step, step, … → fold. Calls out of order are refused."""
+"""Masks on the weight matrices of an encoder's layers, from attaching to folding."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from bermo_ray import trial as spec
 from bermo_ray.errors import UserError, unknown
-from bermo_ray.pruning.masks import METHODS, Matrix, penalty, top
+from bermo_ray.pruning.masks import METHODS, Matrix, mean_penalty, top_cut
 from bermo_ray.pruning.schedule import Schedule
+from bermo_ray.trial import Penalized, Pruning
 
-WIDEST = 0.2  # a wider gap between density and target drives the multipliers no harder
-SECOND = 20.0  # how much faster λ₂ climbs than λ₁: gaps are small, their squares smaller
-
-
-@dataclass(frozen=True)
-class Count:
-    """Parameters that remain, by three readings (methods §2, Counting)."""
-
-    kept: int  # weights of the masked matrices whose mask is above 0
-    prunable: int
-    encoder: int  # all parameters of the encoder's layers, biases and norms too
-    whole: int  # the same before any layer was dropped
-    nonzero: int  # of the whole model as it would be exported
-    total: int
-
-    @property
-    def remaining(self) -> float:
-        """(kept + biases and norms of the layers) / all of the layers: the papers' figure. What
-        went with a dropped layer counts as gone."""
-        return (self.kept + self.encoder - self.prunable) / self.whole
-
-    @property
-    def density(self) -> float:
-        """kept / prunable; 1 where nothing is prunable."""
-        return self.kept / self.prunable if self.prunable else 1.0
+_WIDEST_GAP = 0.2  # a wider one between density and target drives the multipliers no harder
+_SECOND_RATE = 20.0  # how much faster λ₂ climbs than λ₁: gaps are small, their squares smaller
 
 
-class Kept(NamedTuple):
+class KeptWeights(NamedTuple):
     """How much of one matrix is left; ``name`` starts with the layer's number."""
 
     name: str
@@ -56,99 +32,101 @@ def is_matrix(name: str, parameter: torch.Tensor) -> bool:
     return parameter.ndim >= 2 and not name.endswith(("bias", "embed"))
 
 
-def prunable(layers: nn.ModuleList, only: str | None = None) -> dict[str, nn.Parameter]:
+def prunable_matrices(
+    modules: nn.ModuleList, pattern: str | None = None
+) -> dict[str, nn.Parameter]:
     """Every weight matrix in the layers by name (``0.attention.self.query.weight``), each once.
 
     By parameter, not by ``nn.Linear``: XLNet's matrices are bare parameters; ALBERT's layers
-    share theirs. ``only``: a regular expression that names must match somewhere.
+    share theirs. ``pattern``: a regular expression that names must match somewhere.
 
     Raises:
-        UserError: nothing is left to mask.
+        UserError: Nothing is left to mask.
     """
-    found = {
-        name: parameter
-        for name, parameter in layers.named_parameters()
-        if is_matrix(name, parameter)
-    }
-    if not found:
+    matrices = {n: p for n, p in modules.named_parameters() if is_matrix(n, p)}
+    if not matrices:
         raise UserError("pruning: the layers hold no weight matrix to mask")
-    chosen = {n: p for n, p in found.items() if only is None or re.search(only, n)}
-    if not chosen:
+    matching = {n: p for n, p in matrices.items() if pattern is None or re.search(pattern, n)}
+    if not matching:
         raise UserError(
-            f"pruning.only: {only!r} matches none of {len(found)} matrices; "
-            f"one is called {next(iter(found))!r}"
+            f"pruning.name_pattern: {pattern!r} matches none of {len(matrices)} matrices; "
+            f"one is called {next(iter(matrices))!r}"
         )
-    return chosen
+    return matching
 
 
 class Pruner:
-    """Masks on the weight matrices of the encoder's layers.
+    """Masks on the weight matrices of the encoder's layers (docs/methods.md §2).
+
+    Its life; a call out of order is refused:
+
+    1. ``Pruner(settings, schedule)`` is new.
+    2. :meth:`attach` takes up the matrices and makes their scores, which the optimiser needs.
+    3. For each optimiser step t, ``with pruner.step(t)`` holds forward and backward; behind it the
+       optimiser steps, and then :meth:`shift_scores_to_density` may be called.
+    4. For each evaluation, ``with pruner.frozen()`` holds the forwards.
+    5. When layers have left the model, :meth:`forget_removed`.
+    6. :meth:`fold` puts the masks into the weights for good. The pruner is of no use after that.
 
     A matrix's masked form stands in the model only within :meth:`step` and :meth:`frozen`; outside
     of them the model holds its dense weights, and the scores are here.
     """
 
-    def __init__(self, settings: spec.Pruning, schedule: Schedule) -> None:
+    def __init__(self, settings: Pruning, schedule: Schedule) -> None:
         if settings.method not in METHODS:
             raise UserError(unknown("pruning.method", settings.method, METHODS))
         self.settings, self.schedule = settings, schedule
-        self.method = METHODS[settings.method]
+        self.method = METHODS[settings.method](settings)
         self.state: Literal["new", "attached", "folded"] = "new"
         self.matrices: list[Matrix] = []
-        self.now = 1  # step of the schedule
-        self.learned = torch.zeros(2)  # λ₁ and λ₂ where a density is asked for
+        self.now = 1  # step t of the schedule
+        self.multipliers = torch.zeros(2)  # λ₁ and λ₂, learned where a density is asked for
         self._inside = False  # masked forms are in the model
 
     def __repr__(self) -> str:
         threshold = self.schedule.threshold(self.now)
         return f"Pruner({self.settings.method}, {len(self.matrices)} matrices, {threshold=:g})"
 
-    def attach(self, layers: nn.ModuleList) -> None:
-        """Takes up every matrix and makes its scores."""
+    def attach(self, modules: nn.ModuleList) -> None:
+        """Takes up every matrix of the layers and makes its scores."""
         self._need("new", "attach")
-        start = self.method.start
-        if self.settings.method == "l0":
-            start = self.settings.mask_start
-        for name, weight in prunable(layers, self.settings.only).items():
-            scores = None if start is None else nn.Parameter(torch.full_like(weight, start))
+        initial = self.method.initial_score
+        for name, weight in prunable_matrices(modules, self.settings.name_pattern).items():
+            scores = None if initial is None else nn.Parameter(torch.full_like(weight, initial))
             self.matrices.append(Matrix(name, weight, scores))
         self.state = "attached"
 
-    def forget(self, layers: nn.ModuleList) -> None:
-        """Layers have left the model: their matrices and scores go too. Names stay as they were."""
-        self._need("attached", "forget")
-        here = {id(p) for p in layers.parameters()}
-        self.matrices = [m for m in self.matrices if id(m.weight) in here]
+    def forget_removed(self, modules: nn.ModuleList) -> None:
+        """Forgets matrices, and their scores, that are not in the layers any more. Those that stay
+        keep their names."""
+        self._need("attached", "forget_removed")
+        present = {id(p) for p in modules.parameters()}
+        self.matrices = [m for m in self.matrices if id(m.weight) in present]
 
     def scores(self) -> list[nn.Parameter]:
         """All scores, of the methods that have them."""
         return [m.scores for m in self.matrices if m.scores is not None]
 
-    @property
-    def noisy(self) -> list[nn.Parameter]:
+    def noisy_weights(self) -> list[nn.Parameter]:
         """Weights whose gradients a data-parallel wrapper must leave alone: under L0 each worker's
         mask is its own, so the chain rule comes before the average (:meth:`step` does both)."""
         return [m.weight for m in self.matrices] if self.method.noisy else []
 
     @property
     def multiplier(self) -> float:
-        """λ now: of the schedule or, where a density is asked for, as learned so far."""
-        if self.settings.target is not None:
-            return self._learned(self._gap())
-        return self.schedule.multiplier(self.now) if self.method.shift is not None else 0.0
-
-    def _learned(self, gap: float) -> float:
-        """Derivative of λ₁·gap + λ₂·gap² (augmented Lagrangian) by the density."""
-        first, second = self.learned.tolist()
-        return float(first + 2 * second * gap)
+        """λ now: of the schedule or, where a density is asked for, as learned so far; 0 for methods
+        without a penalty."""
+        if self._target() is not None:
+            return self._learned_multiplier(self._density_gap())
+        return 0.0 if self.method.penalty_shift is None else self.schedule.multiplier(self.now)
 
     @contextmanager
     def step(self, t: int) -> Iterator[None]:
         """One optimiser step: forward and backward belong inside, the optimiser behind it.
 
         Within, the model runs on masked weights, made once however many micro-batches there are.
-        At its end the dense weights are back, with their gradients and the scores', penalty
-        included. A step that raises leaves the weights as they were.
+        At its end the dense weights are back, with their gradients and the scores', the penalty's
+        λ·∂R/∂S included. A step that raises leaves the weights as they were.
         """
         self._need("attached", "step")
         self.now = t
@@ -156,50 +134,26 @@ class Pruner:
             yield
             forms = [m.weight.data for m in self.matrices]  # their memory becomes the scores' grads
         with torch.no_grad():
-            self._chain(dense, forms)
+            self._backward(dense, forms)
 
-    def _chain(self, dense: list[torch.Tensor], forms: list[torch.Tensor]) -> None:
-        shares, factor = self._weights(), self._climb()
+    def _backward(self, dense: list[torch.Tensor], forms: list[torch.Tensor]) -> None:
+        """From the gradients of masked weights to those of weights and scores.
+
+        The penalty λ·R, R = Σ_m share_m · mean σ(S_m + shift), needs no graph: its derivative by a
+        score of matrix m is λ · share_m / size_m · σ'(S + shift).
+        """
+        shares, multiplier = self._penalty_shares(), self.update_multiplier()
         for matrix, weight, out, share in zip(self.matrices, dense, forms, shares, strict=True):
             grad = matrix.weight.grad
             if grad is None:  # no forward came by (layers that a model has but does not use)
                 continue
-            self.method.chain(matrix, weight, grad, out, factor * share / matrix.size)
+            self.method.backward(matrix, weight, grad, out, multiplier * share / matrix.size)
             if matrix.scores is not None:
                 matrix.scores.grad = out
         if self.method.noisy and dist.is_initialized():
-            self._average()
+            self._average_gradients()
 
-    def _climb(self) -> float:
-        """λ of this step; a learned one goes a step up, or down."""
-        if self.settings.target is None:
-            return self.multiplier
-        gap = self._gap()  # ascent on both multipliers (methods §2, Target mode)
-        rate = self.settings.multiplier_rate / self.schedule.total
-        self.learned += rate * torch.tensor([gap, SECOND * gap**2])
-        return self._learned(gap)
-
-    def settle(self, furthest: float) -> None:
-        """Behind an optimiser step at the flat end: moves all scores alike, by no more than
-        ``furthest``, towards the density asked for.
-
-        The multipliers bring the density near its target; how near depends on how long the run is.
-        A common shift is the smallest change of the scores that closes what gap is left, and it
-        keeps their order.
-        """
-        self._need("attached", "settle")
-        if self.settings.target is None or not self.schedule.flat(self.now):
-            return
-        scores = [s.detach() for s in self.scores()]
-        keep = round(self.schedule.density(self.now) * sum(s.numel() for s in scores))
-        lowest, _ = top(scores, keep)
-        border = self.method.border(self.schedule.threshold(self.now))
-        assert border is not None  # only methods that have one take a target
-        shift = border - lowest
-        for score in scores:
-            score.add_(max(-furthest, min(furthest, shift)))
-
-    def _average(self) -> None:
+    def _average_gradients(self) -> None:
         tensors = [m.weight for m in self.matrices] + self.scores()
         grads = [t.grad for t in tensors if t.grad is not None]
         waits = [dist.all_reduce(g, async_op=True) for g in grads]
@@ -207,31 +161,78 @@ class Pruner:
             wait.wait()
             grad.div_(dist.get_world_size())
 
-    def _weights(self) -> list[float]:
+    def update_multiplier(self) -> float:
+        """λ of this step; a learned one takes a step of ascent on λ₁·gap + λ₂·gap², the augmented
+        Lagrangian of density = target (docs/methods.md §2, Target mode)."""
+        target = self._target()
+        if target is None:
+            return self.multiplier
+        gap = self._density_gap()
+        rate = target.multiplier_rate / self.schedule.total
+        self.multipliers += rate * torch.tensor([gap, _SECOND_RATE * gap**2])
+        return self._learned_multiplier(gap)
+
+    def _learned_multiplier(self, gap: float) -> float:
+        """Derivative of λ₁·gap + λ₂·gap² by the density."""
+        first, second = self.multipliers.tolist()
+        return float(first + 2 * second * gap)
+
+    def _density_gap(self) -> float:
+        """By what share the density, as an evaluation would count it, is off what is asked by now.
+
+        Scores take a while from where they start to the threshold. Counted in full, the gap of that
+        while would drive the multipliers far beyond what the constraint needs.
+        """
+        kept = sum(int(self.method.kept_mask(m).count_nonzero()) for m in self.matrices)
+        density, asked = kept / sum(m.size for m in self.matrices), self.schedule.density(self.now)
+        return max(-_WIDEST_GAP, min(_WIDEST_GAP, (density - asked) / max(density, asked)))
+
+    def _target(self) -> Penalized | None:
+        """The settings, if they ask for a density."""
+        if isinstance(self.settings, Penalized) and self.settings.target_density is not None:
+            return self.settings
+        return None
+
+    def shift_scores_to_density(self, furthest: float) -> None:
+        """Behind an optimiser step in the flat end: moves all scores alike, by no more than
+        ``furthest``, towards the density asked for.
+
+        The multipliers bring the density near its target; how near depends on how long the run is.
+        A common shift is the smallest change of the scores that closes what gap is left, and it
+        keeps their order.
+        """
+        self._need("attached", "shift_scores_to_density")
+        if self._target() is None or not self.schedule.in_flat_end(self.now):
+            return
+        scores = [s.detach() for s in self.scores()]
+        keep = round(self.schedule.density(self.now) * sum(s.numel() for s in scores))
+        cut, _ = top_cut(scores, keep)
+        threshold = self.method.score_threshold(self.schedule.threshold(self.now))
+        assert threshold is not None  # only methods that have one take a target
+        shift = threshold - cut
+        for score in scores:
+            score.add_(max(-furthest, min(furthest, shift)))
+
+    def _penalty_shares(self) -> list[float]:
         """What each matrix counts in the penalty: alike, as in the reference (a score in a small
         matrix is pushed harder), or by its size, which makes it the expected density."""
-        if self.settings.penalty == "matrix" and self.settings.target is None:
+        by_size = isinstance(self.settings, Penalized) and self.settings.penalty == "weight"
+        if not by_size and self._target() is None:
             return [1 / len(self.matrices)] * len(self.matrices)
         total = sum(m.size for m in self.matrices)
         return [m.size / total for m in self.matrices]
 
     def penalty(self) -> torch.Tensor:
-        """R: the weighted mean over matrices of mean σ(S + shift); 0 for methods without one."""
-        self._need("attached", "penalty")
-        if self.method.shift is None:
-            return torch.zeros(())
-        values = [penalty(m, self.method.shift) for m in self.matrices]
-        return torch.stack([w * v for w, v in zip(self._weights(), values, strict=True)]).sum()
+        """R, a scalar: the weighted mean over matrices of mean σ(S + shift); 0 without a penalty.
 
-    def _gap(self) -> float:
-        """By what share the density, as an evaluation would count it, is off what is asked by now.
-
-        Scores take a while from their start to the border. Counted in full, the gap of that while
-        would drive the multipliers far beyond what the constraint needs.
+        Training does not call it, because :meth:`step` adds its gradient in closed form.
         """
-        kept = sum(int(self.method.opened(m).count_nonzero()) for m in self.matrices)
-        density, asked = kept / sum(m.size for m in self.matrices), self.schedule.density(self.now)
-        return max(-WIDEST, min(WIDEST, (density - asked) / max(density, asked)))
+        self._need("attached", "penalty")
+        if self.method.penalty_shift is None:
+            return torch.zeros(())
+        means = [mean_penalty(m, self.method.penalty_shift) for m in self.matrices]
+        shares = self._penalty_shares()
+        return torch.stack([w * mean for w, mean in zip(shares, means, strict=True)]).sum()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -248,8 +249,8 @@ class Pruner:
         """The model on masked weights; gives the dense ones, and puts them back at the end."""
         dense = [m.weight.data for m in self.matrices]
         with torch.no_grad():
-            self._update()
-            forms = [self.method.masked(m, training) for m in self.matrices]
+            self._update_cuts()
+            forms = [self.method.masked_weight(m, training) for m in self.matrices]
         self._put(forms)
         self._inside = True
         try:
@@ -258,77 +259,47 @@ class Pruner:
             self._inside = False
             self._put(dense)
 
-    def _update(self) -> None:
-        together = self.settings.scope == "global"
-        self.method.update(self.matrices, self.schedule.threshold(self.now), together)
+    def _update_cuts(self) -> None:
+        self.method.update(self.matrices, self.schedule.threshold(self.now))
 
     def _put(self, weights: list[torch.Tensor]) -> None:
         for matrix, weight in zip(self.matrices, weights, strict=True):
             matrix.weight.data = weight
 
-    def kept(self) -> list[Kept]:
+    def kept_by_matrix(self) -> list[KeptWeights]:
         """What is left of each matrix, by the mask of evaluation at the threshold of now."""
-        self._need("attached", "kept")
+        self._need("attached", "kept_by_matrix")
         if not self._inside:
-            self._update()
+            self._update_cuts()
         return [
-            Kept(m.name, int(self.method.opened(m).count_nonzero()), m.size) for m in self.matrices
+            KeptWeights(m.name, int(self.method.kept_mask(m).count_nonzero()), m.size)
+            for m in self.matrices
         ]
 
     def fold(self) -> None:
         """W becomes M ⊙ W for good (L0's soft values included); the scores are gone."""
         self._need("attached", "fold")
         with torch.no_grad():
-            self._update()
+            self._update_cuts()
             # Adding 0 makes −0, what a closed gate leaves of a negative weight, a plain zero.
-            self._put([self.method.masked(m, training=False).add_(0.0) for m in self.matrices])
+            forms = [self.method.masked_weight(m, training=False) for m in self.matrices]
+            self._put([form.add_(0.0) for form in forms])
         self.matrices, self.state = [], "folded"
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Scores by the matrices' names, and the learned multipliers."""
-        found = {m.name: m.scores.detach() for m in self.matrices if m.scores is not None}
-        return {**found, "multipliers": self.learned}
+        scores = {m.name: m.scores.detach() for m in self.matrices if m.scores is not None}
+        return {**scores, "multipliers": self.multipliers}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """The inverse of :meth:`state_dict`, in place."""
         self._need("attached", "load_state_dict")
-        mine = self.state_dict()
-        if mine.keys() != state.keys():
+        current = self.state_dict()
+        if current.keys() != state.keys():
             raise RuntimeError("pruner: the saved scores are not those of these matrices")
-        for name, tensor in mine.items():
+        for name, tensor in current.items():
             tensor.copy_(state[name])
 
     def _need(self, state: str, call: str) -> None:
         if self.state != state:
             raise RuntimeError(f"pruner: {call}() needs state {state!r}, it is {self.state!r}")
-
-
-@torch.no_grad()
-def count(
-    model: nn.Module, layers: nn.ModuleList, pruner: Pruner | None = None, whole: int | None = None
-) -> Count:
-    """What remains of the model, read off the evaluation masks; without masks, off the weights.
-
-    ``whole``: parameters of the layers before any of them was dropped.
-    """
-    if pruner is not None and pruner.state == "attached":
-        with pruner.frozen():
-            kept = pruner.kept()
-            nonzero = _nonzero(model)
-    else:
-        weights = prunable(layers)
-        kept = [Kept(n, int(w.count_nonzero()), w.numel()) for n, w in weights.items()]
-        nonzero = _nonzero(model)
-    encoder = sum(p.numel() for p in layers.parameters())
-    return Count(
-        kept=sum(k.kept for k in kept),
-        prunable=sum(k.size for k in kept),
-        encoder=encoder,
-        whole=encoder if whole is None else whole,
-        nonzero=nonzero,
-        total=sum(p.numel() for p in model.parameters()),
-    )
-
-
-def _nonzero(model: Any) -> int:
-    return sum(int(p.count_nonzero()) for p in model.parameters())

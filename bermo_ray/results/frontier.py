@@ -5,7 +5,6 @@ numbers. What diverged, failed, was stopped or still runs is no point of a front
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,17 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError, unknown
+from bermo_ray.record import Status
 
 GROUP = ("task", "backbone", "fusion", "method")
-Way = Literal["min", "max"]
+Direction = Literal["min", "max"]
+# Means that are equal on paper may differ in their last bit; metrics are of the order of 1.
+_ROUNDING = 1e-12
 
 
 def usable(table: pa.Table, columns: Sequence[str] = ("remaining", "metric")) -> pa.Table:
     """The rows that completed with finite numbers in these columns."""
-    good = pc.equal(table["status"], "completed")
+    mask = pc.equal(table["status"], Status.COMPLETED.value)
     for name in columns:
-        good = pc.and_(good, pc.is_finite(table[name]))
-    return table.filter(pc.fill_null(good, False))
+        mask = pc.and_(mask, pc.is_finite(table[name]))
+    return table.filter(pc.fill_null(mask, False))
 
 
 def frontier(table: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
@@ -39,12 +41,12 @@ def frontier(table: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
     table = table.take(pc.sort_indices(table, order))
     if table.num_rows == 0:
         return table
-    starts = _starts(table, by)
-    return table.filter(pa.array(_rising(table["metric"].to_numpy(), starts)))
+    starts = _group_starts(table, by)
+    return table.filter(pa.array(above_all_before(table["metric"].to_numpy(), starts)))
 
 
-def _starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
-    """Where a new group begins in a sorted table."""
+def _group_starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
+    """Which rows of a sorted table begin a group."""
     starts = np.zeros(table.num_rows, dtype=bool)
     starts[:1] = True
     for key in by:
@@ -54,17 +56,19 @@ def _starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
     return starts
 
 
-def _rising(metric: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Which entries beat all before them in their group; shifting each group above the one before
-    lets one running maximum serve them all."""
+def above_all_before(metric: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which entries are above all before them in their group; ``starts`` marks where groups begin.
+
+    Lifting each group above the one before lets one running maximum serve them all.
+    """
     group = np.cumsum(starts) - 1
     lifted = metric + group * 2 * (np.ptp(metric) + 1.0)
-    on = starts.copy()
-    on[1:] |= lifted[1:] > np.maximum.accumulate(lifted)[:-1]
-    return on
+    above = starts.copy()
+    above[1:] |= lifted[1:] > np.maximum.accumulate(lifted)[:-1]
+    return above
 
 
-def non_dominated(table: pa.Table, objectives: Mapping[str, Way]) -> pa.Table:
+def non_dominated(table: pa.Table, objectives: Mapping[str, Direction]) -> pa.Table:
     """The rows that no other beats on every objective at once, of any number of columns.
 
     Of rows equal in all objectives the first stays. Rows keep their order.
@@ -77,18 +81,21 @@ def non_dominated(table: pa.Table, objectives: Mapping[str, Way]) -> pa.Table:
             raise UserError(unknown("column", name, table.column_names))
     table = usable(table, list(objectives))
     signs = {"min": 1.0, "max": -1.0}
-    costs = np.stack([signs[way] * table[n].to_numpy() for n, way in objectives.items()], axis=1)
-    _, first = np.unique(costs, axis=0, return_index=True)
+    costs = np.stack(
+        [signs[direction] * table[name].to_numpy() for name, direction in objectives.items()],
+        axis=1,
+    )
+    _, unique = np.unique(costs, axis=0, return_index=True)
     # By the sum of ranks a row comes after every row that dominates it: unique rows are sorted, so
     # that of rows equal in one objective the one that dominates has the lower rank in it too.
-    order = np.argsort(costs[first], axis=0, kind="stable")
+    order = np.argsort(costs[unique], axis=0, kind="stable")
     ranks = np.argsort(order, axis=0).sum(axis=1)
-    left = first[np.argsort(ranks, kind="stable")]
+    candidates = unique[np.argsort(ranks, kind="stable")]
     kept: list[int] = []
-    while len(left):
-        best, left = left[0], left[1:]
+    while len(candidates):
+        best, candidates = candidates[0], candidates[1:]
         kept.append(int(best))
-        left = left[np.any(costs[left] < costs[best], axis=1)]
+        candidates = candidates[np.any(costs[candidates] < costs[best], axis=1)]
     return table.take(pa.array(sorted(kept), pa.int64()))
 
 
@@ -98,7 +105,14 @@ def hypervolume(
     """How good each group's frontier is in one number: the area of (remaining, metric) that it
     dominates, up to the reference point. Trials beyond the reference add nothing.
 
-    ``by``'s columns, ``hypervolume`` and ``trials`` on the frontier.
+    Args:
+        table: Trials of any number of groups.
+        remaining: Of the reference point.
+        metric: Of the reference point.
+        by: The columns that make a group.
+
+    Returns:
+        ``by``'s columns, ``hypervolume`` and ``trials`` on the frontier; one row per group.
     """
     inside = usable(table)
     inside = inside.filter(
@@ -107,15 +121,15 @@ def hypervolume(
         )
     )  # fmt: skip
     front = frontier(inside, by)
-    starts = _starts(front, by)
+    starts = _group_starts(front, by)
     x, y = front["remaining"].to_numpy(), front["metric"].to_numpy()
-    # Sparse to dense: each point holds its metric up to the next one's place, or the reference.
+    # Sparse to dense: each point holds its metric up to the next one's x, or the reference's.
     following = np.where(np.append(starts[1:], True), remaining, np.append(x[1:], remaining))
     area = (following[: len(x)] - x) * (y - metric)
-    places = np.flatnonzero(starts)
-    sums = np.add.reduceat(area, places) if len(places) else np.empty(0)
-    counts = np.diff(np.append(places, len(x)))
-    groups = front.select(list(by)).take(places)
+    indices = np.flatnonzero(starts)
+    sums = np.add.reduceat(area, indices) if len(indices) else np.empty(0)
+    counts = np.diff(np.append(indices, len(x)))
+    groups = front.select(list(by)).take(indices)
     groups = groups.append_column("hypervolume", pa.array(sums, pa.float64()))
     return groups.append_column("trials", pa.array(counts, pa.int64()))
 
@@ -125,16 +139,17 @@ def remaining_at(front: pa.Table, metric: float) -> float:
 
     A level that the sparsest point meets takes that point's; one above the best point's is NaN.
     """
-    return _interpolated(front["remaining"].to_numpy(), front["metric"].to_numpy(), metric)
+    return interpolate(front["remaining"].to_numpy(), front["metric"].to_numpy(), metric)
 
 
-def _interpolated(remaining: np.ndarray, metric: np.ndarray, level: float) -> float:
-    if len(metric) == 0 or level > metric[-1] + 1e-12:  # means may differ in their last bit
+def interpolate(remaining: np.ndarray, metric: np.ndarray, level: float) -> float:
+    """:func:`remaining_at` of a frontier's columns, sparse to dense."""
+    if len(metric) == 0 or level > metric[-1] + _ROUNDING:
         return float("nan")
     return float(np.interp(level, metric, remaining))
 
 
-def over_seeds(table: pa.Table) -> pa.Table:
+def average_seeds(table: pa.Table) -> pa.Table:
     """Trials that differ in nothing but the seed, as one row: the first's, with the means of
     ``metric`` and ``remaining``, how many ``seeds``, the sample deviation ``metric_sd`` and half
     the width of the mean's 95 % interval ``metric_interval`` (Student's t; both null of one seed).
@@ -142,117 +157,28 @@ def over_seeds(table: pa.Table) -> pa.Table:
     from scipy.stats import t
 
     table = usable(table)
-    table = table.append_column("place", pa.array(np.arange(table.num_rows)))
+    table = table.append_column("_index", pa.array(np.arange(table.num_rows)))
     merged = table.group_by("recipe", use_threads=False).aggregate([
-        ("place", "min"), ("metric", "mean"), ("remaining", "mean"), ("metric", "count"),
+        ("_index", "min"), ("metric", "mean"), ("remaining", "mean"), ("metric", "count"),
         ("metric", "stddev", pc.VarianceOptions(ddof=1, min_count=2)),
     ])  # fmt: skip
-    first = table.take(merged["place_min"]).drop_columns(["place"])
+    rows = table.take(merged["_index_min"]).drop_columns(["_index"])
     for name in ("metric", "remaining"):
-        place = first.schema.get_field_index(name)
-        first = first.set_column(place, first.schema.field(name), merged[f"{name}_mean"])
-    first = first.append_column("seeds", merged["metric_count"])
-    first = first.append_column("metric_sd", merged["metric_stddev"])
-    count = merged["metric_count"].to_numpy()
-    wide = t.ppf(0.975, np.maximum(count - 1, 1)) / np.sqrt(count)
-    return first.append_column("metric_interval", pc.multiply(merged["metric_stddev"], wide))
+        column = rows.schema.get_field_index(name)
+        rows = rows.set_column(column, rows.schema.field(name), merged[f"{name}_mean"])
+    rows = rows.append_column("seeds", merged["metric_count"])
+    rows = rows.append_column("metric_sd", merged["metric_stddev"])
+    seeds = merged["metric_count"].to_numpy()
+    half_width = t.ppf(0.975, np.maximum(seeds - 1, 1)) / np.sqrt(seeds)
+    return rows.append_column("metric_interval", pc.multiply(merged["metric_stddev"], half_width))
 
 
-def with_most_seeds(merged: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
-    """Of :func:`over_seeds`, the recipes that have as many seeds as any of their group: what a
+def keep_most_seeds(merged: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
+    """Of :func:`average_seeds`, the recipes that have as many seeds as any of their group: what a
     single lucky seed reached is no match for a mean of several."""
     if merged.num_rows == 0:
         return merged
     merged = merged.take(pc.sort_indices(merged, [(key, "ascending") for key in by]))
-    starts, seeds = _starts(merged, by), merged["seeds"].to_numpy()
+    starts, seeds = _group_starts(merged, by), merged["seeds"].to_numpy()
     most = np.maximum.reduceat(seeds, np.flatnonzero(starts))
     return merged.filter(pa.array(seeds == most[np.cumsum(starts) - 1]))
-
-
-@dataclass(frozen=True)
-class Efficiency:
-    """``ratio``: remaining weights of the first over those of the second at the metric ``level``;
-    above 1 the second is smaller. ``low`` to ``high``: 95 % of the bootstrap over ``seeds``, NaN
-    of one seed. ``undecided``: share of resamples where one of them does not reach the level."""
-
-    level: float
-    ratio: float
-    low: float
-    high: float
-    seeds: int
-    undecided: float
-
-
-def efficiency(
-    first: pa.Table, second: pa.Table, level: float, resamples: int = 1000, seed: int = 0
-) -> Efficiency:
-    """Parameter efficiency of the second set of trials over the first at a metric level (methods
-    §4): along frontiers of means over seeds, with a bootstrap interval over the seeds.
-
-    A resample draws as many seeds as there are, with replacement; a recipe's mean is over those of
-    its seeds that were drawn, and one with none of them is not a point of that resample.
-    """
-    sides = [_Side(usable(table)) for table in (first, second)]
-    seeds = sorted(sides[0].seeds & sides[1].seeds)
-    every = sorted(sides[0].seeds | sides[1].seeds)
-
-    def ratio(weights: np.ndarray) -> float:
-        a, b = (side.at(level, every, weights) for side in sides)
-        return a / b
-
-    point = ratio(np.ones(len(every)))
-    low = high = float("nan")
-    undecided = 0.0
-    if len(seeds) > 1:
-        random = np.random.default_rng(seed)
-        draws = random.multinomial(len(every), np.full(len(every), 1 / len(every)), size=resamples)
-        kinds, times = np.unique(draws, axis=0, return_counts=True)
-        found = np.repeat([ratio(weights.astype(float)) for weights in kinds], times)
-        finite = found[np.isfinite(found)]
-        undecided = 1 - len(finite) / resamples
-        if len(finite):
-            low, high = (float(v) for v in np.quantile(finite, [0.025, 0.975]))
-    return Efficiency(level, point, low, high, len(seeds), undecided)
-
-
-class _Side:
-    """Recipes by seeds, without those that can't be on any resample's frontier."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.seeds = set(pc.unique(table["seed"]).to_pylist())
-        codes = pc.dictionary_encode(table["recipe"]).combine_chunks().indices.to_numpy()
-        x, y = table["remaining"].to_numpy(), table["metric"].to_numpy()
-        count = int(codes.max()) + 1 if len(codes) else 0
-        best_x, worst_x = np.full(count, np.inf), np.full(count, -np.inf)
-        best_y, worst_y = np.full(count, -np.inf), np.full(count, np.inf)
-        np.minimum.at(best_x, codes, x)
-        np.maximum.at(worst_x, codes, x)
-        np.maximum.at(best_y, codes, y)
-        np.minimum.at(worst_y, codes, y)
-        # A mean lies between a recipe's extremes: what is beaten at its best by another at its
-        # worst, and that other is there in every resample, never counts.
-        always = np.bincount(codes, minlength=count) == len(self.seeds)
-        order = np.argsort(worst_x[always], kind="stable")
-        limit = np.maximum.accumulate(worst_y[always][order]) if always.any() else np.empty(0)
-        place = np.searchsorted(worst_x[always][order], best_x, side="left")
-        beaten = np.zeros(count, dtype=bool)
-        there = place > 0
-        beaten[there] = limit[place[there] - 1] > best_y[there]
-        kept = ~beaten[codes]
-        self.codes = np.unique(codes[kept], return_inverse=True)[1]
-        self.x, self.y, self.of_seed = x[kept], y[kept], table["seed"].to_numpy()[kept]
-
-    def at(self, level: float, seeds: Sequence[int], weights: np.ndarray) -> float:
-        """Remaining weights at the level, of frontiers of weighted means over seeds."""
-        if len(self.codes) == 0:
-            return float("nan")
-        weight = weights[np.searchsorted(seeds, self.of_seed)]
-        sums = [np.bincount(self.codes, weight * v) for v in (np.ones_like(self.x), self.x, self.y)]
-        there = sums[0] > 0
-        x, y = sums[1][there] / sums[0][there], sums[2][there] / sums[0][there]
-        order = np.lexsort((-y, x))
-        x, y = x[order], y[order]
-        starts = np.zeros(len(x), dtype=bool)
-        starts[:1] = True
-        on = _rising(y, starts) if len(x) else starts
-        return _interpolated(x[on], y[on], level)

@@ -1,13 +1,15 @@
 """Whether two models differ: McNemar's test on what each got right."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.metrics import exact_match
-from bermo_ray.tasks.task import Task
+
+Predictions = Callable[[str], pa.Table]  # a run's id -> its answers on the dev set
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class McNemar:
 def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
     """The exact test on two arrays of right or wrong, an entry for each example.
 
-    Under the null either model is as likely to be the one that is right where they differ:
-    Binomial(n, ½). Where they never differ, p is 1.
+    Under the null hypothesis either model is as likely to be the one that is right where they
+    differ: Binomial(n, ½). Where they never differ, p is 1.
 
     Raises:
         UserError: the two are not of the same examples.
@@ -32,25 +34,32 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
 
     if len(first) != len(second):
         raise UserError(f"mcnemar: {len(first)} examples against {len(second)}")
-    one = int(np.sum(first & ~second))
-    two = int(np.sum(second & ~first))
-    p = float(binomtest(one, one + two).pvalue) if one + two else 1.0
-    return McNemar(one, two, p)
+    only_first = int(np.sum(first & ~second))
+    only_second = int(np.sum(second & ~first))
+    differing = only_first + only_second
+    p_value = float(binomtest(only_first, differing).pvalue) if differing else 1.0
+    return McNemar(only_first, only_second, p_value)
 
 
-def right(predictions: pa.Table, task: Task, rows: np.ndarray | None = None) -> np.ndarray | None:
+def right_or_wrong(predictions: pa.Table, rows: np.ndarray | None = None) -> np.ndarray | None:
     """Which examples are right: rows of a classification, words of a tagging, hidden pieces,
     questions answered exactly. None for a regression, which knows no right and wrong.
 
-    ``rows``: places in the table of those that count; all, if not given.
+    Args:
+        predictions: Of a trial; only its column ``right`` is read.
+        rows: Indices into the table of the rows that count; all, if not given.
     """
-    if task.head == "regression":
+    right = predictions["right"] if rows is None else predictions["right"].take(pa.array(rows))
+    if right.null_count:
         return None
-    table = predictions if rows is None else predictions.take(rows)
-    predicted, target = (table[name].to_pylist() for name in ("predicted", "target"))
-    pairs = list(zip(predicted, target, strict=True))
-    if task.head == "span":
-        return np.array([exact_match([p], [t]) == 1.0 for p, t in pairs], dtype=bool)
-    if task.head == "sequence":
-        return np.array([p == t for p, t in pairs], dtype=bool)
-    return np.array([a == b for p, t in pairs for a, b in zip(p, t, strict=True)], dtype=bool)
+    if pa.types.is_list(right.type):  # several examples per row
+        right = pc.list_flatten(right)
+    return right.to_numpy().astype(bool)
+
+
+def compare_predictions(first: pa.Table, second: pa.Table) -> float | None:
+    """McNemar's p-value of two trials' predictions; None for a regression."""
+    sides = [right_or_wrong(predictions) for predictions in (first, second)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    return mcnemar(sides[0], sides[1]).p_value

@@ -38,52 +38,50 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class Space:
-    """``arms`` by name; ``ranges`` by :meth:`Trial.replace` key; ``fixed`` trials come first.
+    """``arms`` by name; ``ranges`` by :meth:`Trial.replace` key.
 
-    ``spread`` is the range whose quantiles the first half of an arm's trials walks through, so
-    that a short search already sees both ends of the frontier.
+    ``sparsity_key`` names the range that sparsity rises with (λ): searches walk along it or bracket
+    it first, so that a short search already sees both ends of the frontier.
     """
 
     arms: dict[str, Trial]
     ranges: dict[str, LogUniform]
-    spread: str | None = None
-    fixed: tuple[Trial, ...] = ()
+    sparsity_key: str | None = None
 
     def __post_init__(self) -> None:
         if not self.arms or not self.ranges:
             raise UserError("the search space is empty: it needs an arm and a range")
         if all(span.low == span.high for span in self.ranges.values()):
             raise UserError("the search space is a single point: some range needs two ends")
-        for arm in self.arms.values():  # a misspelt range key is found here, not in a worker
-            arm.replace(**{key: r.low for key, r in self.ranges.items()})
+        for arm in self.arms.values():  # a misspelt range key is noticed here, not in a worker
+            arm.replace(**{key: span.low for key, span in self.ranges.items()})
 
     @property
     def distributions(self) -> dict[str, optuna.distributions.FloatDistribution]:
         """Optuna's form of the ranges."""
         return {key: span.distribution for key, span in self.ranges.items()}
 
-    def place(self, arm: str, trial: Trial) -> dict[str, float] | None:
-        """Where an arm's ranges a trial lies, if it differs from the arm in those and the seed
+    def coordinates(self, arm: str, trial: Trial) -> dict[str, float] | None:
+        """Where in an arm's ranges a trial lies, if it differs from the arm in those and the seed
         alone; None: it is another kind of trial, or outside."""
-        found = {}
+        values = {}
         for key, span in self.ranges.items():
             value: Any = trial
             for name in key.split("__"):
                 value = getattr(value, name, None)
             if value is None or not span.low <= value <= span.high:
                 return None
-            found[key] = float(value)
-        same = self.arms[arm].replace(**found, seed=trial.seed)
-        return found if same.id == trial.id else None
+            values[key] = float(value)
+        same = self.arms[arm].replace(**values, seed=trial.seed)
+        return values if same.id == trial.id else None
 
     def to_json(self) -> str:
         """All of it, as identity of what a study searches."""
         return json.dumps(
             {
                 "arms": {name: json.loads(arm.to_json()) for name, arm in self.arms.items()},
-                "ranges": {key: [r.low, r.high] for key, r in self.ranges.items()},
-                "spread": self.spread,
-                "fixed": [json.loads(trial.to_json()) for trial in self.fixed],
+                "ranges": {key: [span.low, span.high] for key, span in self.ranges.items()},
+                "sparsity_key": self.sparsity_key,
             },
             sort_keys=True,
         )

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from bermo_ray.tasks.source import Hub, Source, parquet
+from bermo_ray.tasks.heads import CLASSIFICATION, REGRESSION
+from bermo_ray.tasks.sources import Hub, Source, read_parquet
 from bermo_ray.tasks.task import Task
 
 
@@ -11,9 +12,9 @@ class _Glue:
     columns: tuple[str, ...]
     labels: tuple[str, ...]  # none: a number is learned
     metric: str = "accuracy"
-    also: tuple[str, ...] = ()
+    extra_metrics: tuple[str, ...] = ()
     dev: str = "validation"
-    further: tuple[str, ...] = ()
+    extra_dev_sets: tuple[str, ...] = ()
 
 
 _YES_NO = ("entailment", "not_entailment")
@@ -25,7 +26,7 @@ _TASKS = {
         ("premise", "hypothesis"),
         ("entailment", "neutral", "contradiction"),
         dev="validation_matched",
-        further=("validation_mismatched",),
+        extra_dev_sets=("validation_mismatched",),
     ),
     "qnli": _Glue(("question", "sentence"), _YES_NO),
     "qqp": _Glue(
@@ -39,19 +40,19 @@ _TASKS = {
 
 def _task(name: str, glue: _Glue) -> Task:
     source = Source(
-        lambda part: {f"glue/{name}/{part}.parquet": parquet}, Hub("nyu-mll/glue", name)
+        lambda part: {f"glue/{name}/{part}.parquet": read_parquet}, Hub("nyu-mll/glue", name)
     )
     return Task(
         name=name,
-        head="sequence" if glue.labels else "regression",
+        head=CLASSIFICATION if glue.labels else REGRESSION,
         labels=glue.labels,
         metric=glue.metric,
         pair=len(glue.columns) == 2,
-        open=source.rows,
+        open_source=source.open,
         columns=dict(zip(("text", "text_pair"), glue.columns, strict=False)),
-        also=glue.also,
+        extra_metrics=glue.extra_metrics,
         dev=glue.dev,
-        further=glue.further,
+        extra_dev_sets=glue.extra_dev_sets,
     )
 
 

@@ -6,48 +6,55 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bermo_ray.tasks.source import Hub, Reader, Source, lines, parquet
+from bermo_ray.tasks.heads import MASKED
+from bermo_ray.tasks.sources import Hub, Reader, Source, read_lines, read_parquet
 from bermo_ray.tasks.task import Task
 
 _WIKITEXT = {"train": "wiki.train.raw", "validation": "wiki.valid.raw", "test": "wiki.test.raw"}
 
 
-def text(file: Path, part: str = "") -> pa.Table:
+def read_text(file: Path, part: str = "") -> pa.Table:
     """A text file's lines that are not empty."""
-    found = [line for _, line in lines(file) if line.strip()]
-    return pa.table({"text": pa.array(found, pa.string())})
+    lines = [line for _, line in read_lines(file) if line.strip()]
+    return pa.table({"text": pa.array(lines, pa.string())})
 
 
 def _wikitext2(part: str) -> Mapping[str, Reader]:
     return {
-        f"wikitext-2-raw/{part}.parquet": parquet,
-        f"wikitext-2-raw/{_WIKITEXT[part]}": text,
+        f"wikitext-2-raw/{part}.parquet": read_parquet,
+        f"wikitext-2-raw/{_WIKITEXT[part]}": read_text,
     }
 
 
 def _wikitext103(part: str) -> Mapping[str, Reader]:
-    """Trains on WikiText-103 and measures on WikiText-2's dev set: the two share its text."""
+    """Of WikiText-103 the training rows; its dev set is the text of WikiText-2's."""
     if part != "train":
         return _wikitext2(part)
-    return {"wikitext-103/train.parquet": parquet, "wikitext-103/wiki.train.tokens": text}
+    return {"wikitext-103/train.parquet": read_parquet, "wikitext-103/wiki.train.tokens": read_text}
 
 
-def _own(name: str, part: str) -> Mapping[str, Reader]:
-    return {f"{name}/{part}.parquet": parquet, f"{name}/{part}.txt": text}
+def _user_text(name: str, part: str) -> Mapping[str, Reader]:
+    return {f"{name}/{part}.parquet": read_parquet, f"{name}/{part}.txt": read_text}
 
 
-def _task(name: str, source: Source, grouped: bool) -> Task:
-    also = ("perplexity",)
+def _task(name: str, source: Source, running_text: bool) -> Task:
     return Task(
-        name, "masked", (), "masked_accuracy", False, source.rows, also=also, grouped=grouped
+        name=name,
+        head=MASKED,
+        labels=(),
+        metric="masked_accuracy",
+        pair=False,
+        open_source=source.open,
+        extra_metrics=("perplexity",),
+        running_text=running_text,
     )
 
 
 def tasks() -> dict[str, Task]:
-    """``wikitext2``, ``wikitext103``, and ``text``: one's own, a row a line."""
+    """``wikitext2``, ``wikitext103``, and ``text``: the user's own, one row per line."""
     hub = Hub("Salesforce/wikitext", "wikitext-2-raw-v1")
     return {
-        "wikitext2": _task("wikitext2", Source(_wikitext2, hub), True),
-        "wikitext103": _task("wikitext103", Source(_wikitext103), True),
-        "text": _task("text", Source(partial(_own, "text")), False),
+        "wikitext2": _task("wikitext2", Source(_wikitext2, hub), running_text=True),
+        "wikitext103": _task("wikitext103", Source(_wikitext103), running_text=True),
+        "text": _task("text", Source(partial(_user_text, "text")), running_text=False),
     }

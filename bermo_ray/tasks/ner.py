@@ -7,22 +7,23 @@ from pathlib import Path
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.source import Hub, Reader, Source, lines, parquet
+from bermo_ray.tasks.heads import TAGGING
+from bermo_ray.tasks.sources import Hub, Reader, Source, read_lines, read_parquet
 from bermo_ray.tasks.task import Task
 
 
-def _bio(*kinds: str) -> tuple[str, ...]:
+def _bio_tags(*kinds: str) -> tuple[str, ...]:
     return ("O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI"))
 
 
-CONLL = _bio("PER", "ORG", "LOC", "MISC")
-WIKIANN = _bio("PER", "ORG", "LOC")
+CONLL_TAGS = _bio_tags("PER", "ORG", "LOC", "MISC")
+WIKIANN_TAGS = _bio_tags("PER", "ORG", "LOC")
 _COLUMNS = {"words": "tokens", "tags": "ner_tags"}
 _LANGUAGE = re.compile(r"wikiann/[a-z]{2,}([-_][a-z]+)*")
 
 
-def conll(file: Path, part: str = "") -> pa.Table:
-    """CoNLL text: a word a line, its tag in the last field; an empty line ends a sentence.
+def read_conll(file: Path, part: str = "") -> pa.Table:
+    """CoNLL text: one word per line, its tag in the last field; an empty line ends a sentence.
 
     WikiAnn's words carry their language (``en:Paris``). Tags in the older scheme, where a B- only
     parts neighbours, become the newer one's, where it opens every entity.
@@ -30,7 +31,7 @@ def conll(file: Path, part: str = "") -> pa.Table:
     sentences: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]
     language = re.compile(rf"^{re.escape(file.parent.name)}:(?=.)")
-    for number, line in lines(file):
+    for number, line in read_lines(file):
         fields = re.split(r"[ \t]+", line.strip(" \t"))  # words may hold other spaces
         if fields == [""] or fields[0] == "-DOCSTART-":
             if sentences[-1]:
@@ -58,26 +59,37 @@ def _conll_files(part: str) -> Mapping[str, Reader]:
         "test": ("test.txt", "eng.testb"),
     }[part]
     return {
-        f"conll2003/{part}.parquet": parquet,
-        f"conll2003/{plain}": conll,
-        f"conll2003/{older}": conll,
+        f"conll2003/{part}.parquet": read_parquet,
+        f"conll2003/{plain}": read_conll,
+        f"conll2003/{older}": read_conll,
     }
 
 
-def conll2003() -> Task:
-    """CoNLL-2003, English."""
+def _task(name: str, tags: tuple[str, ...], source: Source) -> Task:
+    return Task(
+        name=name,
+        head=TAGGING,
+        labels=tags,
+        metric="entity_f1",
+        pair=False,
+        open_source=source.open,
+        columns=_COLUMNS,
+    )
+
+
+def tasks() -> dict[str, Task]:
+    """``conll2003``, English."""
     source = Source(_conll_files, Hub("eriktks/conll2003", "conll2003", converted=True))
-    return Task("conll2003", "token", CONLL, "entity_f1", False, source.rows, _COLUMNS)
+    return {"conll2003": _task("conll2003", CONLL_TAGS, source)}
 
 
-def wikiann(name: str) -> Task | None:
+def find_wikiann(name: str) -> Task | None:
     """WikiAnn in one language; None where the name is not ``wikiann/<language>``."""
     if not _LANGUAGE.fullmatch(name):
         return None
 
     def files(part: str) -> Mapping[str, Reader]:
         plain = "dev" if part == "validation" else part
-        return {f"{name}/{part}.parquet": parquet, f"{name}/{plain}": conll}
+        return {f"{name}/{part}.parquet": read_parquet, f"{name}/{plain}": read_conll}
 
-    source = Source(files, Hub("unimelb-nlp/wikiann", name.split("/")[1]))
-    return Task(name, "token", WIKIANN, "entity_f1", False, source.rows, _COLUMNS)
+    return _task(name, WIKIANN_TAGS, Source(files, Hub("unimelb-nlp/wikiann", name.split("/")[1])))

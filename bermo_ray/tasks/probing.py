@@ -2,7 +2,8 @@
 
 ``senteval/<task>/<part>.parquet``, or ``senteval/<task>.txt`` as SentEval has it: a line is the
 part (tr, va, te), the class, and last the sentence, between tabs. ``senteval_rebuilt`` is a folder
-of the same tasks from other sentences; it has names of its own so that it is never taken for them.
+of the same tasks from other sentences; its tasks have other names, so that none is taken for the
+original.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.source import Hub, Reader, Source, lines, parquet
+from bermo_ray.tasks.heads import CLASSIFICATION
+from bermo_ray.tasks.sources import Hub, Reader, Source, read_lines, read_parquet
 from bermo_ray.tasks.task import Task
 
 _NUMBERS = ("NN", "NNS")
@@ -32,34 +34,40 @@ _HUB = "tasksource/linguisticprobing"
 _PARTS = {"train": "tr", "validation": "va", "test": "te"}
 
 
-def original(file: Path, part: str) -> pa.Table:
+def read_senteval(file: Path, part: str) -> pa.Table:
     """The rows of one part of a SentEval file."""
     sentences, labels = [], []
-    for number, line in lines(file):
+    for number, line in read_lines(file):
         fields = line.split("\t")
         if len(fields) < 3 or fields[0] not in _PARTS.values():
             raise UserError(f"{file}: line {number}: expected tr, va or te, a class and a sentence")
         if fields[0] == _PARTS[part]:
             labels.append(fields[1])
             sentences.append(fields[-1])
-    return pa.table({"sentence": pa.array(sentences, pa.string()), "label": pa.array(labels, pa.string())})  # fmt: skip # noqa: E501
+    columns = {"sentence": sentences, "label": labels}
+    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
 
 
 def _files(suite: str, name: str, part: str) -> Mapping[str, Reader]:
-    return {f"{suite}/{name}/{part}.parquet": parquet, f"{suite}/{name}.txt": original}
+    return {f"{suite}/{name}/{part}.parquet": read_parquet, f"{suite}/{name}.txt": read_senteval}
+
+
+def _task(suite: str, name: str, labels: tuple[str, ...], hub: str | None) -> Task:
+    source = Source(partial(_files, suite, name), Hub(hub, name, converted=True) if hub else None)
+    return Task(
+        name=f"{suite}/{name}",
+        head=CLASSIFICATION,
+        labels=labels,
+        metric="accuracy",
+        pair=False,
+        open_source=source.open,
+        columns={"text": "sentence"},
+        labels_from_data=not labels,
+    )
 
 
 def tasks() -> dict[str, Task]:
     """All probing tasks by name."""
-    found = {}
-    for suite, hub in (("senteval", _HUB), ("senteval_rebuilt", None)):
-        for name, labels in _LABELS.items():
-            source = Source(
-                partial(_files, suite, name), Hub(hub, name, converted=True) if hub else None
-            )
-            full = f"{suite}/{name}"
-            found[full] = Task(
-                full, "sequence", labels, "accuracy", False, source.rows,
-                {"text": "sentence"}, open_labels=not labels,
-            )  # fmt: skip
-    return found
+    suites = (("senteval", _HUB), ("senteval_rebuilt", None))
+    tasks = [_task(suite, *item, hub) for suite, hub in suites for item in _LABELS.items()]
+    return {task.name: task for task in tasks}

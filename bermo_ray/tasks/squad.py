@@ -1,4 +1,4 @@
-"""SQuAD v1.1: ``squad/<part>.parquet``, its own ``squad/train-v1.1.json``, or the hub."""
+"""SQuAD v1.1: ``squad/<part>.parquet``, SQuAD's ``squad/train-v1.1.json``, or the hub."""
 
 import json
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError
-from bermo_ray.tasks.source import Hub, Reader, Rows, Source, parquet
+from bermo_ray.tasks.heads import SPAN
+from bermo_ray.tasks.sources import Hub, Reader, Rows, Source, read_parquet
 from bermo_ray.tasks.task import Task
 from bermo_ray.trial import Data
 
-_TEXTS, _PLACES = pa.list_(pa.string()), pa.list_(pa.int32())
-ANSWERS = pa.struct([("text", _TEXTS), ("answer_start", _PLACES)])
+ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
 
 
-def original(file: Path, part: str = "") -> pa.Table:
+def read_squad(file: Path, part: str = "") -> pa.Table:
     """The questions of a SQuAD file, in its order."""
     schema = pa.schema([("context", pa.string()), ("question", pa.string()), ("answers", ANSWERS)])
     try:
@@ -26,15 +26,15 @@ def original(file: Path, part: str = "") -> pa.Table:
         rows = [
             {
                 "context": paragraph["context"],
-                "question": asked["question"],
+                "question": question["question"],
                 "answers": {
-                    key: [answer[key] for answer in asked["answers"]]
+                    key: [answer[key] for answer in question["answers"]]
                     for key in ("text", "answer_start")
                 },
             }
             for article in articles
             for paragraph in article["paragraphs"]
-            for asked in paragraph["qas"]
+            for question in paragraph["qas"]
         ]
         return pa.Table.from_pylist(rows, schema=schema)
     except (
@@ -50,15 +50,15 @@ def original(file: Path, part: str = "") -> pa.Table:
 
 def _files(part: str) -> Mapping[str, Reader]:
     name = "dev" if part == "validation" else part
-    return {f"squad/{part}.parquet": parquet, f"squad/{name}-v1.1.json": original}
+    return {f"squad/{part}.parquet": read_parquet, f"squad/{name}-v1.1.json": read_squad}
 
 
 def _open(source: Source, data: Data, part: str) -> Rows:
-    found = source.rows(data, part)
-    return replace(found, read=lambda: _flat(found.where, found.read()))
+    rows = source.open(data, part)
+    return replace(rows, read=lambda: _flatten_answers(rows.where, rows.read()))
 
 
-def _flat(where: str, rows: pa.Table) -> pa.Table:
+def _flatten_answers(where: str, rows: pa.Table) -> pa.Table:
     """The answers' texts and places as columns of their own."""
     if "answers" not in rows.column_names:
         raise UserError(f"{where}: no column 'answers'; found {rows.column_names}")
@@ -74,10 +74,16 @@ def _flat(where: str, rows: pa.Table) -> pa.Table:
     return rows.append_column("answers", parts[0]).append_column("answer_starts", parts[1])
 
 
-def squad() -> Task:
-    """SQuAD v1.1."""
-    source = Source(_files, Hub("rajpurkar/squad"))
-    columns = {"text": "question", "text_pair": "context"}
-    return Task(
-        "squad", "span", (), "span_f1", True, partial(_open, source), columns, ("exact_match",)
+def tasks() -> dict[str, Task]:
+    """``squad``."""
+    task = Task(
+        name="squad",
+        head=SPAN,
+        labels=(),
+        metric="span_f1",
+        pair=True,
+        open_source=partial(_open, Source(_files, Hub("rajpurkar/squad"))),
+        columns={"text": "question", "text_pair": "context"},
+        extra_metrics=("exact_match",),
     )
+    return {task.name: task}

@@ -1,120 +1,153 @@
 """Everything that can be wrong with trials, found before any of them starts."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 
 from bermo_ray.errors import UserError, unknown
-from bermo_ray.models import assembly, backbone
+from bermo_ray.models.backbone import load_tokenizer
 from bermo_ray.pruning.masks import METHODS
-from bermo_ray.pruning.pruner import prunable
+from bermo_ray.pruning.pruner import prunable_matrices
 from bermo_ray.pruning.schedule import Schedule
-from bermo_ray.tasks import encoding, registry
+from bermo_ray.tasks.encoding import encode_split
+from bermo_ray.tasks.registry import get_task, resolve_task
 from bermo_ray.tasks.task import Task
-from bermo_ray.training import distillation, trained
-from bermo_ray.training.contribution import contribution
-from bermo_ray.training.loop import steps_per_epoch
+from bermo_ray.training import distillation, model
+from bermo_ray.training.batches import steps_per_epoch
+from bermo_ray.training.contribution import layer_similarity
 from bermo_ray.trial import Data, Trial
 
-SHORTEST_WINDOW = 24  # pieces
-MANY_ROWS = 2000  # dev rows that a check does not put through the encoder
+_MOST_CHECKED_ROWS = 2000  # more dev rows than these a check does not put through the encoder
 
 
-def check(trials: Iterable[Trial], workers: int = 1) -> None:
+def check_trials(trials: Iterable[Trial], workers: int = 1) -> None:
     """Checks names, data, layers and schedules of all trials; the data is read as a trial would.
 
     Raises:
-        UserError: with every problem found, one line each.
+        UserError: With every problem, one line each.
     """
-    rows: dict[Data, int] = {}
-    models: dict[tuple[object, ...], list[str]] = {}
-    found: dict[str, None] = {}  # in order, each once
-    for trial in trials:
+    checker = _Checker(workers)
+    problems = dict.fromkeys(p for trial in trials for p in checker.find_problems(trial))
+    if problems:
+        raise UserError(*problems)
+
+
+class _Checker:
+    """Checks one trial after the other; what several of them share is looked at once."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._model_problems: dict[tuple[object, ...], list[str]] = {}
+        self._row_counts: dict[Data, int] = {}  # encoded rows; 0 where they can't be read
+
+    def find_problems(self, trial: Trial) -> list[str]:
+        """What is wrong with the trial, a line each."""
+        problems = self._find_setting_problems(trial)
+        try:
+            task = _find_task(trial.data)
+        except UserError as error:  # the model can still be looked at, with any task's head
+            problems += error.problems
+            task = get_task(Data().task)
+        problems += self._find_model_problems(trial, task)
+        if trial.distillation:
+            problems += distillation.find_problems(trial.distillation, task, trial.backbone)
+        problems += self._find_data_problems(trial, task)
+        if trial.layer_drop and trial.layer_drop.threshold is not None and not problems:
+            problems += _find_threshold_problems(trial, task)
+        return problems + self._find_schedule_problems(trial)
+
+    def _find_setting_problems(self, trial: Trial) -> list[str]:
         problems = []
         if trial.pruning and trial.pruning.method not in METHODS:
             problems.append(unknown("pruning.method", trial.pruning.method, METHODS))
-        if trial.batch_size < workers:
-            problems.append(f"batch_size: got {trial.batch_size}, expected >= {workers} workers")
-        try:
-            task = registry.get(trial.data.task)
-            if unreadable := task.problems(trial.data):
-                raise UserError(*unreadable)
-            task = registry.resolve(trial.data)
-        except UserError as error:  # the model can still be looked at, with any task's head
-            problems += error.problems
-            task = registry.get(Data().task)
-        key = (
-            trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length, trial.start, task
-        )  # fmt: skip
-        if key not in models:
-            models[key] = assembly.problems(trial, task, trained.layers_of(trial))
-            models[key] += trained.problems(trial, task)
-        problems += models[key]
-        if trial.pruning and trial.pruning.only is not None and not models[key]:
-            problems += _unmatched(trial, task)
-        if trial.distillation:
-            problems += distillation.problems(trial.distillation, task, trial.backbone)
-        if task.head == "span" and trial.data.max_length < SHORTEST_WINDOW:
+        if trial.batch_size < self.workers:
             problems.append(
-                f"data.max_length: got {trial.data.max_length}, {task.name} needs "
-                f">= {SHORTEST_WINDOW}: a question and some of its context"
+                f"batch_size: got {trial.batch_size}, expected >= {self.workers} workers"
             )
-        elif task.name == trial.data.task and trial.data not in rows:
-            rows[trial.data] = 0
-            try:
-                rows[trial.data] = _rows(trial, task)
-            except UserError as error:
-                problems += error.problems
-        if trial.layer_drop and trial.layer_drop.threshold is not None and not problems:
-            problems += _everything(trial, task)
-        if rows.get(trial.data):
-            problems += _schedule(trial, rows[trial.data], workers)
-        found |= dict.fromkeys(problems)
-    if found:
-        raise UserError(*found)
+        return problems
 
+    def _find_model_problems(self, trial: Trial, task: Task) -> list[str]:
+        key = (
+            trial.backbone, trial.layer_drop, trial.fusion, trial.data.max_length,
+            trial.warm_start, task,
+        )  # fmt: skip
+        if key not in self._model_problems:
+            self._model_problems[key] = model.find_problems(trial, task)
+        problems = self._model_problems[key]
+        if trial.pruning and trial.pruning.name_pattern is not None and not problems:
+            return _find_pattern_problems(trial, task, trial.pruning.name_pattern)
+        return problems
 
-def _rows(trial: Trial, task: Task) -> int:
-    """How many encoded rows the trial trains on; both splits are read."""
-    for part in (task.dev, *task.further_parts(trial.data)):
-        task.rows(trial.data, part)
-    if task.head == "span" or task.grouped:  # a row of the data is not a row of a batch
-        tokenizer = backbone.tokenizer(trial.backbone)
-        return len(encoding.load(task, trial.data, "train", trial.seed, tokenizer))
-    return task.table(trial.data, "train", trial.seed).num_rows
-
-
-def _unmatched(trial: Trial, task: Task) -> list[str]:
-    if trial.layer_drop and trial.layer_drop.strategy == "contribution":
-        trial = trial.replace(layer_drop=None)  # which layers go is not known yet
-    try:
-        assert trial.pruning is not None
-        prunable(assembly.build(trial, task).stack.modules, trial.pruning.only)
-    except UserError as error:
-        return list(error.problems)
-    return []
-
-
-def _everything(trial: Trial, task: Task) -> list[str]:
-    """A threshold that every layer exceeds. Of a large dev set the trial itself finds out."""
-    tokenizer = backbone.tokenizer(trial.backbone)
-    data = encoding.load(task, trial.data, "dev", trial.seed, tokenizer)
-    if len(data) > MANY_ROWS:
+    def _find_data_problems(self, trial: Trial, task: Task) -> list[str]:
+        length, least = trial.data.max_length, task.head.min_length
+        if length < least:
+            return [
+                f"data.max_length: got {length}, {task.name} needs >= {least}: a question and some "
+                "of its context"
+            ]
+        if task.name != trial.data.task or trial.data in self._row_counts:
+            return []
+        self._row_counts[trial.data] = 0
+        try:
+            self._row_counts[trial.data] = _count_rows(trial, task)
+        except UserError as error:
+            return list(error.problems)
         return []
-    size, device = 4 * trial.batch_size, torch.device("cpu")
+
+    def _find_schedule_problems(self, trial: Trial) -> list[str]:
+        rows = self._row_counts.get(trial.data)
+        if not rows:
+            return []
+        total = trial.epochs * steps_per_epoch(rows, trial.batch_size, self.workers)
+        warmup = trial.warmup_steps(total)
+        if warmup >= total:
+            return [f"optimizer.warmup: {warmup} steps of warm-up, but only {total} steps in all"]
+        if not trial.pruning:
+            return []
+        problem = Schedule.from_settings(trial.pruning, total, warmup).find_problem()
+        return [problem] if problem else []
+
+
+def _find_task(data: Data) -> Task:
+    """The task with its labels; what keeps its data from being found is raised at once."""
+    if problems := get_task(data.task).find_problems(data):
+        raise UserError(*problems)
+    return resolve_task(data)
+
+
+def _count_rows(trial: Trial, task: Task) -> int:
+    """How many encoded rows the trial trains on; both splits are read."""
+    for part in (task.dev, *task.available_dev_sets(trial.data)):
+        task.read_rows(trial.data, part)
+    if task.keeps_row_count:
+        return task.take_rows(trial.data, "train", trial.seed).num_rows
+    tokenizer = load_tokenizer(trial.backbone)
+    return len(encode_split(task, trial.data, "train", trial.seed, tokenizer))
+
+
+def _find_pattern_problems(trial: Trial, task: Task, pattern: str) -> list[str]:
+    """A name pattern that no matrix matches."""
+    if trial.layer_drop and trial.layer_drop.strategy == "contribution":
+        trial = trial.replace(layer_drop=None)  # which layers are dropped is not known yet
     try:
-        trained.start(trial, task, lambda built: contribution(built, data, size, device))
+        prunable_matrices(model.build_model(trial, task).stack.modules, pattern)
     except UserError as error:
         return list(error.problems)
     return []
 
 
-def _schedule(trial: Trial, rows: int, workers: int) -> list[str]:
-    total = trial.epochs * steps_per_epoch(rows, trial.batch_size, workers)
-    warmup = trial.warmup_steps(total)
-    if warmup >= total:
-        return [f"optimizer.warmup: {warmup} steps of warm-up, but only {total} steps in all"]
-    if trial.pruning:
-        problem = Schedule.of(trial.pruning, total, warmup).problem()
-        return [problem] if problem else []
+def _find_threshold_problems(trial: Trial, task: Task) -> list[str]:
+    """A threshold that every layer exceeds. Of a large dev set the trial itself finds out."""
+    tokenizer = load_tokenizer(trial.backbone)
+    data = encode_split(task, trial.data, "dev", trial.seed, tokenizer)
+    if len(data) > _MOST_CHECKED_ROWS:
+        return []
+    score_layers = partial(
+        layer_similarity, data=data, batch_size=4 * trial.batch_size, device=torch.device("cpu")
+    )
+    try:
+        model.build_model(trial, task, score_layers)
+    except UserError as error:
+        return list(error.problems)
     return []

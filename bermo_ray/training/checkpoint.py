@@ -1,11 +1,11 @@
 """Checkpoints that a run resumes from exactly.
 
-A run reseeds at the start of every stretch between two evaluations, and checkpoints lie on those
-borders, so no generator state has to be kept (nor one for each worker).
+A run reseeds at the start of every stretch between two evaluations, and checkpoints are written at
+evaluations, so no generator state has to be kept (nor one for each worker).
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,68 +17,84 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from bermo_ray.pruning.pruner import Pruner
+from bermo_ray.record import Report
+from bermo_ray.trial import Trial
 
-WEIGHTS, SCORES, OPTIMIZER = "model.safetensors", "scores.safetensors", "optimizer.pt"
-PROGRESS, PREDICTIONS = "progress.json", "predictions.parquet"
+WEIGHTS_FILE, SCORES_FILE = "model.safetensors", "scores.safetensors"
+OPTIMIZER_FILE = "optimizer.pt"
+PROGRESS_FILE, PREDICTIONS_FILE = "progress.json", "predictions.parquet"
 
 
 @dataclass
 class Progress:
-    """Where a run is: optimiser steps done, and every report so far."""
+    """How far a run has come."""
 
-    step: int
-    total: int  # steps of the whole run
-    history: list[dict[str, Any]]
-    going: list[int] | None = None  # layers that go in this run, the first to go first
+    step: int = 0  # optimiser steps done
+    total: int = 0  # steps of the run
+    history: list[Report] = field(default_factory=list)  # every report so far
+    dropping_order: list[int] | None = None  # layers dropped in this run, the first to go first
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has made its last report."""
+        return bool(self.history) and self.history[-1].status.ended
 
 
-def save(
+def save_checkpoint(
     folder: Path,
-    trial_json: str,
-    model: nn.Module,
+    trial: Trial,
+    labels: tuple[str, ...],
+    network: nn.Module,
     pruner: Pruner | None,
     optimizer: torch.optim.Optimizer,
     rates: LambdaLR,
     progress: Progress,
-    labels: tuple[str, ...],
     predictions: pa.Table | None,
 ) -> None:
-    """Writes a checkpoint into an empty folder. A final one has the predictions on the dev set and
-    leaves out the optimiser's state."""
-    save_model(model, str(folder / WEIGHTS))
+    """Writes a checkpoint into an empty folder. A final one has the ``predictions`` on the dev set
+    and leaves out the optimiser's state."""
+    save_model(network, str(folder / WEIGHTS_FILE))
     if pruner is not None:
-        save_file(pruner.state_dict(), folder / SCORES)
+        save_file(pruner.state_dict(), folder / SCORES_FILE)
     if predictions is None:
         state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
-        torch.save(state, folder / OPTIMIZER)
+        torch.save(state, folder / OPTIMIZER_FILE)
     else:
-        pq.write_table(predictions, folder / PREDICTIONS, compression="zstd")
-    content = {**vars(progress), "trial": json.loads(trial_json), "labels": labels}
-    (folder / PROGRESS).write_text(json.dumps(content, indent=1))
+        pq.write_table(predictions, folder / PREDICTIONS_FILE, compression="zstd")
+    history = [report.to_dict() for report in progress.history]
+    content = {**vars(progress), "history": history, "trial": json.loads(trial.to_json())}
+    (folder / PROGRESS_FILE).write_text(json.dumps(content | {"labels": labels}, indent=1))
 
 
-def progress(folder: Path) -> Progress:
+def read_content(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself in JSON: its progress, its trial, the task's labels."""
+    content: dict[str, Any] = json.loads((folder / PROGRESS_FILE).read_text())
+    return content
+
+
+def read_progress(folder: Path) -> Progress:
     """How far the checkpoint is, without loading weights."""
-    content = json.loads((folder / PROGRESS).read_text())
-    return Progress(content["step"], content["total"], content["history"], content.get("going"))
+    content = read_content(folder)
+    history = [Report.from_dict(report) for report in content["history"]]
+    return Progress(content["step"], content["total"], history, content["dropping_order"])
 
 
-def load_weights(folder: Path, model: nn.Module, pruner: Pruner | None) -> None:
+def load_weights(folder: Path, network: nn.Module, pruner: Pruner | None) -> None:
     """Puts weights, and scores if there are any, back as they were."""
-    load_model(model, str(folder / WEIGHTS))
+    load_model(network, str(folder / WEIGHTS_FILE))
     if pruner is not None:
-        pruner.load_state_dict(load_file(folder / SCORES))
+        pruner.load_state_dict(load_file(folder / SCORES_FILE))
 
 
-def load(
+def load_checkpoint(
     folder: Path,
-    model: nn.Module,
+    network: nn.Module,
     pruner: Pruner | None,
     optimizer: torch.optim.Optimizer,
     rates: LambdaLR,
 ) -> None:
-    """Puts model, scores, optimiser and rates back as they were."""
-    load_weights(folder, model, pruner)
-    state = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True)
+    """Puts network, scores, optimiser and rates back as they were."""
+    load_weights(folder, network, pruner)
+    state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     rates.load_state_dict(state["rates"])

@@ -1,6 +1,5 @@
-"""Evaluation of a whole split, by one worker or shared between several."""
+"""Evaluation of a split, by one worker or shared between several."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,174 +9,126 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bermo_ray.models import heads
-from bermo_ray.tasks.encoded import IGNORED, Answers, Encoded, Ragged
-from bermo_ray.tasks.metrics import measured, trivial
-from bermo_ray.tasks.task import Task, halves
-
-LONGEST_ANSWER = 30  # pieces; a longer span is no answer
-N_BEST = 20  # starts, ends, and spans of a window that are looked at
+from bermo_ray.tasks.encoded import EncodedRows
+from bermo_ray.tasks.metrics import constant_metric, measure_metrics
+from bermo_ray.tasks.splits import split_halves
+from bermo_ray.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``metric`` is the task's own, ``others`` those it has besides; ``trivial`` is what a constant
-    answer would reach. ``predicted`` and ``target`` hold one entry for each of ``rows``, the
-    numbers of the rows in the whole split."""
+    """What a model reaches on a split, and its predictions.
 
+    Attributes:
+        task: What was measured.
+        metric: The task's own metric.
+        other_metrics: Its extra metrics by name.
+        loss: The head's mean loss; may be non-finite.
+        constant_metric: What a constant answer would reach.
+        row_numbers: The numbers of the rows in the whole split.
+        predicted: One entry per row.
+        gold: What is right, one entry per row.
+    """
+
+    task: Task
     metric: float
-    others: dict[str, float]
+    other_metrics: dict[str, float]
     loss: float
-    trivial: float
-    rows: list[int]
+    constant_metric: float
+    row_numbers: list[int]
     predicted: list[Any]
-    target: list[Any]
+    gold: list[Any]
 
-    def halves(self, task: Task) -> dict[str, float]:
-        """The metric on either half of the rows; of one row there are none."""
-        found = {}
-        for name, places in zip(("first_half", "second_half"), halves(len(self.rows)), strict=True):
-            if len(places) and len(self.rows) > 1:
-                predicted, target = ([s[i] for i in places] for s in (self.predicted, self.target))
-                own = measured((task.metric,), predicted, target, task.labels, self.loss)
-                found[name] = own[task.metric]
-        return found
+    def half_metrics(self) -> dict[str, float]:
+        """The metric on either half of the rows, as ``metric_selection`` and
+        ``metric_verification``; of a single row there are none."""
+        if len(self.row_numbers) < 2:
+            return {}
+        halves = split_halves(len(self.row_numbers))
+        names = ("metric_selection", "metric_verification")
+        return {name: self._metric_of(half) for name, half in zip(names, halves, strict=True)}
+
+    def _metric_of(self, indices: np.ndarray) -> float:
+        predicted, gold = ([side[i] for i in indices] for side in (self.predicted, self.gold))
+        name, labels = self.task.metric, self.task.labels
+        return measure_metrics((name,), predicted, gold, labels, self.loss)[name]
 
     def table(self) -> pa.Table:
-        """Row number, what is right, and what was answered: one row for each of the split's.
+        """One row per row of the split: its number, what is right, what was predicted, and whether
+        that is right (null for kinds that know no right and wrong)."""
+        right = self.task.head.is_right(self.predicted, self.gold)
+        return pa.table(
+            {
+                "row": self.row_numbers,
+                "gold": self.gold,
+                "predicted": self.predicted,
+                "right": pa.nulls(len(self.gold), pa.bool_()) if right is None else right,
+            }
+        )
 
-        Words and pieces that do not count are left out of lists.
-        """
-        predicted, target = self.predicted, self.target
-        if target and isinstance(target[0], np.ndarray):
-            kept = [t != IGNORED for t in target]
-            predicted = [p[k] for p, k in zip(predicted, kept, strict=True)]
-            target = [t[k] for t, k in zip(target, kept, strict=True)]
-        return pa.table({"row": self.rows, "target": target, "predicted": predicted})
 
-
-class _Answer(NamedTuple):
+class _RowResult(NamedTuple):
     """What one encoded row adds."""
 
-    place: int  # in the split
-    loss: float  # of its batch, a mean
+    row: int  # its index in the split
+    batch_loss: float  # a mean
     prediction: Any
 
 
-class Span(NamedTuple):
-    """A piece of a context, by characters, and how sure a window is of it."""
-
-    score: float
-    begin: int
-    end: int
-
-
-def evaluate(model: nn.Module, data: Encoded, batch_size: int, device: torch.device) -> Evaluation:
+def evaluate(
+    network: nn.Module, data: EncodedRows, batch_size: int, device: torch.device
+) -> Evaluation:
     """Metrics and mean loss over all rows.
 
     Under several workers each takes every n-th row and the answers are gathered, so every row
-    counts once however the rows divide; all workers get the same numbers. The caller sees to
-    masks being folded (``Pruner.frozen``). A non-finite loss is returned as it is.
+    counts once however the rows divide; all workers get the same numbers. The caller sees to masks
+    being folded in (``Pruner.frozen``). A non-finite loss is returned as it is.
     """
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    mine = data.by_length[rank::world]  # rows of like length share a batch: less padding
-    was_training = model.training
-    model.eval()
-    found: list[_Answer] = []
-    with torch.no_grad():
-        for i in range(0, len(mine), batch_size):
-            part = mine[i : i + batch_size]
-            batch = {k: v.to(device) for k, v in data.batch(part).items()}
-            targets = {k: batch.pop(k) for k in data.targets}
-            answer = heads.logits(model(**batch), batch["attention_mask"])
-            loss = float(heads.loss(data.task.head, answer, targets))
-            found += [
-                _Answer(int(row), loss, p)
-                for row, p in zip(part, _predictions(data, part, answer), strict=True)
-            ]
-    model.train(was_training)
+    results = _predict_rows(network, data, data.rows_by_length[rank::world], batch_size, device)
     if world > 1:
         parts: list[Any] = [None] * world
-        dist.all_gather_object(parts, found)
-        found = [item for part in parts for item in part]
-    found.sort(key=lambda item: item.place)
+        dist.all_gather_object(parts, results)
+        results = [result for part in parts for result in part]
+    results.sort(key=lambda result: result.row)
     # A batch's mean counts as often as it has rows, or labelled pieces.
-    loss = float(np.average([a.loss for a in found], weights=data.counts))
-    task, rows, predicted, target = data.task, *_whole(data, [a.prediction for a in found])
-    every = measured((task.metric, *task.also), predicted, target, task.labels, loss)
+    loss = float(np.average([r.batch_loss for r in results], weights=data.loss_counts))
+    task = data.task
+    row_numbers, predicted, gold = task.head.collect(data, [r.prediction for r in results])
+    names = (task.metric, *task.extra_metrics)
+    metrics = measure_metrics(names, predicted, gold, task.labels, loss)
     return Evaluation(
-        metric=every.pop(task.metric),
-        others=every,
+        task=task,
+        metric=metrics.pop(task.metric),
+        other_metrics=metrics,
         loss=loss,
-        trivial=trivial(task.metric, target),
-        rows=rows,
+        constant_metric=constant_metric(task.metric, gold),
+        row_numbers=row_numbers,
         predicted=predicted,
-        target=target,
+        gold=gold,
     )
 
 
-def _whole(data: Encoded, predicted: list[Any]) -> tuple[list[int], list[Any], list[Any]]:
-    """Row numbers, predictions and targets of the split's own rows."""
-    if data.answers is not None:
-        return _answered(data.rows, data.answers, predicted)
-    if data.words is not None:
-        return data.rows.tolist(), predicted, list(data.words.tags)
-    labels = data.targets["labels"]
-    return data.rows.tolist(), predicted, list(labels) if isinstance(labels, Ragged) else labels.tolist()  # fmt: skip # noqa: E501
-
-
-def _answered(
-    rows: np.ndarray, answers: Answers, windows: list[list[Span]]
-) -> tuple[list[int], list[Any], list[Any]]:
-    """For each question the text of the best span of all its windows; '' where there is none."""
-    first = [i for i in range(len(rows)) if i == 0 or rows[i] != rows[i - 1]]
-    predicted = []
-    for begin, end in zip(first, [*first[1:], len(rows)], strict=True):
-        spans = [span for window in windows[begin:end] for span in window]
-        best = max(spans, default=Span(0.0, 0, 0))
-        predicted.append(answers.contexts[begin].as_py()[best.begin : best.end])
-    return rows[first].tolist(), predicted, answers.texts.take(first).to_pylist()
-
-
-def _predictions(data: Encoded, rows: np.ndarray, answer: heads.Logits) -> list[Any]:
-    kind = data.task.head
-    if kind == "sequence":
-        return answer[0].argmax(-1).tolist()
-    if kind == "regression":
-        return answer[0].squeeze(-1).tolist()
-    if kind == "span":
-        return best_spans(data, rows, answer[0].cpu(), answer[1].cpu())
-    best = answer[0].argmax(-1).cpu().numpy()
-    if data.words is not None:  # a word that was cut away is answered with the first label, O
-        places = [data.words.places[row] for row in rows]
-        own = [best[i, data.own(row, best.shape[1])] for i, row in enumerate(rows)]
-        return [np.where(p >= 0, o[p], 0) for p, o in zip(places, own, strict=True)]
-    return [best[i, data.own(row, best.shape[1])] for i, row in enumerate(rows)]
-
-
-def best_spans(
-    data: Encoded, rows: Sequence[int] | np.ndarray, start: torch.Tensor, end: torch.Tensor
-) -> list[list[Span]]:
-    """The best spans of each window, best first: of the :data:`N_BEST` likeliest starts and ends
-    those that lie in the context, in order, and are not too long. ``start``, ``end``: (rows,
-    pieces), the logits."""
-    assert data.answers is not None
-    rows, width = np.asarray(rows), start.shape[1]
-    first, last = (
-        torch.from_numpy(places.padded(rows, width, -1, data.pad_left))
-        for places in (data.answers.starts, data.answers.ends)
-    )
-    k = min(N_BEST, width)
-    outside = first < 0
-    s_score, s_place = start.masked_fill(outside, -torch.inf).topk(k)
-    e_score, e_place = end.masked_fill(outside, -torch.inf).topk(k)
-    gap = e_place[:, None, :] - s_place[:, :, None]
-    score = s_score[:, :, None] + e_score[:, None, :]
-    score = score.masked_fill((gap < 0) | (gap >= LONGEST_ANSWER), -torch.inf).flatten(1)
-    best, place = score.topk(min(N_BEST, score.shape[1]))
-    begin = first.gather(1, s_place.gather(1, place // k))
-    finish = last.gather(1, e_place.gather(1, place % k))
-    return [
-        [Span(*span) for span in zip(*columns, strict=True) if span[0] > -np.inf]
-        for columns in zip(best.tolist(), begin.tolist(), finish.tolist(), strict=True)
-    ]
+@torch.no_grad()
+def _predict_rows(
+    network: nn.Module,
+    data: EncodedRows,
+    rows: np.ndarray,
+    batch_size: int,
+    device: torch.device,
+) -> list[_RowResult]:
+    """Predictions and losses of these rows; neighbours share a batch."""
+    head, results = data.task.head, []
+    was_training = network.training
+    network.eval()
+    for i in range(0, len(rows), batch_size):
+        part = rows[i : i + batch_size]
+        batch = {name: values.to(device) for name, values in data.batch(part).items()}
+        targets = {name: batch.pop(name) for name in data.targets}
+        logits = head.logits(network(**batch), batch["attention_mask"])
+        loss = float(head.loss(logits, targets))
+        predictions = head.predict(data, part, logits)
+        for row, prediction in zip(part, predictions, strict=True):
+            results.append(_RowResult(int(row), loss, prediction))
+    network.train(was_training)
+    return results

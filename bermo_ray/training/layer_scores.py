@@ -1,12 +1,14 @@
-"""What the scored strategies of layer dropping go by, as a table (methods §3)."""
+"""What the scored strategies of layer dropping go by, as a table (docs/methods.md §3)."""
 
 import pyarrow as pa
 import torch
 
-from bermo_ray.models import backbone, layer_drop
-from bermo_ray.tasks import encoding, registry
-from bermo_ray.training import trained
-from bermo_ray.training.contribution import contribution
+from bermo_ray.models.backbone import load_tokenizer
+from bermo_ray.models.layer_drop import weight_scores
+from bermo_ray.tasks.encoding import encode_split
+from bermo_ray.tasks.registry import resolve_task
+from bermo_ray.training.contribution import layer_similarity
+from bermo_ray.training.model import build_model
 from bermo_ray.trial import Trial
 
 SCORES = pa.schema([
@@ -20,21 +22,22 @@ SCORES = pa.schema([
 
 
 def layer_scores(trial: Trial, device: torch.device | None = None) -> pa.Table:
-    """A row for each layer of the model that the trial starts from, before any is dropped.
+    """A row of :data:`SCORES` for each layer of the model that the trial starts from, before any is
+    dropped.
 
     ``contribution`` is over the trial's dev rows, in one pass.
     """
     trial = trial.replace(layer_drop=None, mode="finetune")
-    device = device or torch.device("cpu")
-    task = registry.resolve(trial.data)
-    tokenizer = backbone.tokenizer(trial.backbone)
-    data = encoding.load(task, trial.data, "dev", trial.seed, tokenizer)
-    built = trained.start(trial, task)
-    columns = layer_drop.weight_scores(built.stack)
-    columns["contribution"] = contribution(built, data, 4 * trial.batch_size, device)
+    task = resolve_task(trial.data)
+    data = encode_split(task, trial.data, "dev", trial.seed, load_tokenizer(trial.backbone))
+    model = build_model(trial, task)
+    scores = weight_scores(model.stack)
+    scores["contribution"] = layer_similarity(
+        model, data, 4 * trial.batch_size, device or torch.device("cpu")
+    )
     rows = [
         {"task": task.name, "backbone": trial.backbone, "layer": layer}
-        | {name: values[place] for name, values in columns.items()}
-        for place, layer in enumerate(built.layers)
+        | {strategy: values[index] for strategy, values in scores.items()}
+        for index, layer in enumerate(model.layers_left)
     ]
     return pa.Table.from_pylist(rows, schema=SCORES)

@@ -1,4 +1,4 @@
-"""AdamW with one rate for weights and one for scores and fusion scalars (methods §2)."""
+"""AdamW with one rate for weights and one for scores and fusion scalars (docs/methods.md §2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,38 +6,40 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from bermo_ray.models.assembly import Assembled
+from bermo_ray.models.assembly import AssembledModel
 from bermo_ray.pruning.pruner import Pruner, is_matrix
 from bermo_ray.trial import Optimizer
 
 
-def build(
-    settings: Optimizer, assembled: Assembled, pruner: Pruner | None, total: int, warmup: int
+def build_optimizer(
+    settings: Optimizer, model: AssembledModel, pruner: Pruner | None, total: int, warmup: int
 ) -> tuple[torch.optim.AdamW, LambdaLR]:
-    """Three groups: mask rate without decay; weights with decay; biases and norms without.
+    """Three groups: scores and fusion scalars at their own rate, without decay; weight matrices
+    with decay; biases and norms without. All rates rise over ``warmup`` steps and fall to 0 at step
+    ``total``.
 
     Torch's default decay of 0.01 would pull scores to 0, so every group states its own.
     """
-    fast = list(assembled.fusion.scalars()) + (pruner.scores() if pruner else [])
-    fast_ids = {id(p) for p in fast}
-    slow = {
+    scalars = list(model.fusion.scalars()) + (pruner.scores() if pruner else [])
+    scalar_ids = {id(p) for p in scalars}
+    weights = {
         name: p
-        for name, p in assembled.model.named_parameters()
-        if p.requires_grad and id(p) not in fast_ids
+        for name, p in model.network.named_parameters()
+        if p.requires_grad and id(p) not in scalar_ids
     }
     groups: list[dict[str, Any]] = [
         {
-            "params": [p for p in fast if p.requires_grad],
-            "lr": settings.mask_rate,
+            "params": [p for p in scalars if p.requires_grad],
+            "lr": settings.score_learning_rate,
             "weight_decay": 0.0,
         },
         {
-            "params": [p for name, p in slow.items() if is_matrix(name, p)],
+            "params": [p for name, p in weights.items() if is_matrix(name, p)],
             "lr": settings.learning_rate,
             "weight_decay": settings.weight_decay,
         },
         {
-            "params": [p for name, p in slow.items() if not is_matrix(name, p)],
+            "params": [p for name, p in weights.items() if not is_matrix(name, p)],
             "lr": settings.learning_rate,
             "weight_decay": 0.0,
         },
@@ -54,12 +56,12 @@ def build(
     return optimizer, LambdaLR(optimizer, share)
 
 
-def forget(optimizer: torch.optim.Optimizer, here: Iterable[torch.Tensor]) -> None:
-    """Drops what is not ``here`` any more. Moments of a parameter that lost entries (BERMo's α)
-    start anew."""
-    alive = {id(p) for p in here}
+def forget_removed(optimizer: torch.optim.Optimizer, present: Iterable[torch.Tensor]) -> None:
+    """Drops all parameters that are not ``present`` any more. Moments of one that lost entries
+    (BERMo's α) start anew."""
+    ids = {id(p) for p in present}
     for group in optimizer.param_groups:
-        group["params"] = [p for p in group["params"] if id(p) in alive]
+        group["params"] = [p for p in group["params"] if id(p) in ids]
     for parameter, state in list(optimizer.state.items()):
-        if id(parameter) not in alive or state["exp_avg"].shape != parameter.shape:
+        if id(parameter) not in ids or state["exp_avg"].shape != parameter.shape:
             del optimizer.state[parameter]

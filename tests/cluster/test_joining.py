@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bermo_ray import results, tracking
-from tests.test_study import ENVIRONMENT, SCRIPT, small
+from bermo_ray import results
+from bermo_ray.tracking.store import store_uri
+from tests.support.studies import ENVIRONMENT, L0_FRONTIER, small_study
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +20,11 @@ def test_a_study_joins_and_asks_for_storage_that_all_nodes_see(tiny: str, tmp_pa
     try:
         cluster.add_node(num_cpus=1)
         environment = ENVIRONMENT | {"RAY_ADDRESS": cluster.address}
-        options = ["--runs", str(tmp_path / "runs"), *small(tiny), "--trials", "1"]
+        options = ["--runs", str(tmp_path / "runs"), *small_study(tiny), "--trials", "1"]
 
         def study(*more: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
-                [sys.executable, str(SCRIPT), *options, *more],
+                [sys.executable, str(L0_FRONTIER), *options, *more],
                 env=environment, capture_output=True, text=True, timeout=400, check=False,
             )  # fmt: skip
 
@@ -36,7 +37,7 @@ def test_a_study_joins_and_asks_for_storage_that_all_nodes_see(tiny: str, tmp_pa
         assert "on the running Ray cluster (2 CPUs" in done.stdout
     finally:
         cluster.shutdown()
-    table = results.load("s", tracking.store_uri(tmp_path / "runs"))
+    table = results.load("s", store_uri(tmp_path / "runs"))
     assert table.num_rows == 4
     assert all(str(tmp_path / "shared") in path for path in table["checkpoint"].to_pylist())
     assert [p.name for p in (tmp_path / "shared").iterdir()] == ["s"]

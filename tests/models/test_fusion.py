@@ -1,5 +1,6 @@
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,14 @@ from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.models.backbone import Stack
-from bermo_ray.models.fusion import FUSIONS, Bermo, Fusion, attach
+from bermo_ray.models.fusion import (
+    FUSIONS,
+    Bermo,
+    Fusion,
+    attach_fusion,
+    bermo_mix,
+    depth_wise_attention,
+)
 
 STATES = torch.tensor([[1.0, 2.0, 6.0], [0.0, 3.0, 3.0], [-1.0, 1.0, 0.0]])  # h_0..h_2, d=3
 
@@ -28,7 +36,7 @@ def stack(depth: int, width: int) -> Stack:
 
 def fuse(fusion: Fusion, states: torch.Tensor = STATES) -> torch.Tensor:
     for index, state in enumerate(states):
-        out = fusion.feed(index, state[None, None], never)
+        out = fusion.on_state(index, state[None, None], never)
     return out[0, 0]
 
 
@@ -49,7 +57,7 @@ def test_without_norm_it_is_eq_1_by_hand() -> None:
 
 
 def test_raw_weights_are_alpha_itself() -> None:
-    fusion = bermo(norm="none", weights="raw")
+    fusion = bermo(norm="none", weighting="raw")
     with torch.no_grad():
         fusion.alpha.copy_(torch.tensor([1.0, -1.0, 0.5]))
     # 2·((1,2,6) − (0,3,3) + ½(−1,1,0)) = (1, −1, 6)
@@ -74,7 +82,7 @@ def test_evaluation_streams_to_what_training_stacks(norm: str) -> None:
 
     def run() -> torch.Tensor:
         for index, state in enumerate(states):
-            out = fusion.feed(index, state, never)
+            out = fusion.on_state(index, state, never)
         return out
 
     stacked = run()
@@ -98,7 +106,9 @@ def test_depth_norm_is_over_layers_and_zero_at_uniform_alpha() -> None:
 
 def test_a_subset_of_layers_mixes_only_those() -> None:
     fusion = Bermo(
-        spec.Fusion(name="bermo", norm="none", dropout=0.0, layers=(0, 2), start="zeros"),
+        spec.Fusion(
+            name="bermo", norm="none", dropout=0.0, mixed_states=(0, 2), alpha_init="zeros"
+        ),
         stack(2, 3),
     )
     assert torch.allclose(fuse(fusion), (STATES[0] + STATES[2]) / 2)
@@ -113,14 +123,14 @@ def test_it_learns_l_plus_2_scalars_from_xavier_or_zeros() -> None:
     assert values.abs().max() <= bound
     assert values.abs().max() > 0.95 * bound
     assert fusions[0].gamma.item() == 1.0
-    assert Bermo(spec.Fusion(name="bermo", start="zeros"), stack(12, 8)).alpha.abs().max() == 0
-    assert not Bermo(spec.Fusion(name="bermo", scale=False), stack(12, 8)).gamma.requires_grad
+    assert Bermo(spec.Fusion(name="bermo", alpha_init="zeros"), stack(12, 8)).alpha.abs().max() == 0
+    assert not Bermo(spec.Fusion(name="bermo", learn_gamma=False), stack(12, 8)).gamma.requires_grad
 
 
 def test_a_broken_off_forward_leaves_nothing_behind() -> None:
     fusion = bermo(norm="none")
     clean = fuse(fusion)
-    fusion.feed(0, torch.full((1, 1, 3), 100.0), never)
+    fusion.on_state(0, torch.full((1, 1, 3), 100.0), never)
     assert torch.equal(fuse(fusion), clean)
 
 
@@ -140,14 +150,14 @@ def test_dropout_acts_only_in_training() -> None:
     ("settings", "line"),
     [
         (spec.Fusion(name="brmo"), "unknown fusion 'brmo': did you mean bermo?"),
-        (spec.Fusion(name="bermo", layers=(0, 7)), "got 7, expected 0 <= layer <= 6"),
-        (spec.Fusion(name="bermo", layers=(2, 1)), "rising order"),
-        (spec.Fusion(name="bermo", layers=()), "rising order"),
+        (spec.Fusion(name="bermo", mixed_states=(0, 7)), "got 7, expected 0 <= state <= 6"),
+        (spec.Fusion(name="bermo", mixed_states=(2, 1)), "rising order"),
+        (spec.Fusion(name="bermo", mixed_states=()), "rising order"),
     ],
 )
 def test_bad_settings_are_one_line(settings: spec.Fusion, line: str) -> None:
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        attach(nn.Module(), stack(6, 2), settings)
+        attach_fusion(nn.Module(), stack(6, 2), settings)
     assert line in str(caught.value)
 
 
@@ -157,19 +167,21 @@ def test_the_registry_is_what_the_documents_name() -> None:
     }  # fmt: skip
 
 
-def made(name: str, depth: int = 2, width: int = 3, **settings: object) -> Fusion:
+def build(name: str, depth: int = 2, width: int = 3, **settings: object) -> Fusion:
     torch.manual_seed(0)
     values = spec.Fusion.model_validate({"name": name, "dropout": 0.0} | settings)
     return FUSIONS[name](values, stack(depth, width))
 
 
 def test_last_and_mean_by_hand() -> None:
-    assert torch.equal(fuse(made("last")), STATES[2])
-    assert torch.allclose(fuse(made("mean")), (STATES[1] + STATES[2]) / 2)  # without the embeddings
+    assert torch.equal(fuse(build("last")), STATES[2])
+    assert torch.allclose(
+        fuse(build("mean")), (STATES[1] + STATES[2]) / 2
+    )  # without the embeddings
 
 
 def test_concat_is_one_linear_map_of_the_concatenation() -> None:
-    fusion = made("concat")
+    fusion = build("concat")
     joined = torch.cat([fusion.weight[0], fusion.weight[1]], dim=1)  # (d, L·d)
     expected = joined @ torch.cat([STATES[1], STATES[2]])
     assert torch.allclose(fuse(fusion), expected, atol=1e-6)
@@ -178,7 +190,7 @@ def test_concat_is_one_linear_map_of_the_concatenation() -> None:
 
 
 def test_depth_wise_attention_by_the_papers_formulas() -> None:
-    fusion = made("dwatt", width=4).double()
+    fusion = build("dwatt", width=4).double()
     states = torch.randn(3, 4, dtype=torch.float64)
     values = []
     for n in (1, 2):
@@ -193,24 +205,24 @@ def test_depth_wise_attention_by_the_papers_formulas() -> None:
     expected = states[2] + share[0] * values[0] + share[1] * values[1]
     fusion.train().eval()
     assert torch.allclose(fuse(fusion, states), expected, atol=1e-9)
-    assert torch.allclose(fusion.weights()[1:].double(), share.detach(), atol=1e-9)
-    assert fusion.weights()[0] == 0
+    assert torch.allclose(fusion.mixing_weights()[1:].double(), share.detach(), atol=1e-9)
+    assert fusion.mixing_weights()[0] == 0
 
 
 def test_every_layer_mixes_all_states_before() -> None:
-    fusion = made("every_layer")
+    fusion = build("every_layer")
     assert [tuple(m.shape) for m in fusion.mixes] == [(1,), (2,), (3,)]
     for index, state in enumerate(STATES):  # starts as the identity
-        assert torch.equal(fusion.feed(index, state[None, None], never)[0, 0], state)
+        assert torch.equal(fusion.on_state(index, state[None, None], never)[0, 0], state)
     with torch.no_grad():
         fusion.mixes[1].copy_(torch.tensor([2.0, 3.0]))
-    fusion.feed(0, STATES[0][None, None], never)
-    mixed = fusion.feed(1, STATES[1][None, None], never)[0, 0]
+    fusion.on_state(0, STATES[0][None, None], never)
+    mixed = fusion.on_state(1, STATES[1][None, None], never)[0, 0]
     assert torch.allclose(mixed, 2 * STATES[0] + 3 * STATES[1])
 
 
 def test_skip_connections_open_from_the_last_to_the_first() -> None:
-    fusion = bermo(norm="none", opening=0.5)
+    fusion = bermo(norm="none", opening_share=0.5)
     expected = {
         0.0: [0, 0, 1],
         0.24: [0, 0, 1],
@@ -219,10 +231,10 @@ def test_skip_connections_open_from_the_last_to_the_first() -> None:
     }
     for progress, weights in expected.items():
         fusion.progress = progress
-        assert torch.allclose(fusion.weights(), torch.tensor(weights, dtype=torch.float32))
+        assert torch.allclose(fusion.mixing_weights(), torch.tensor(weights, dtype=torch.float32))
     fusion.progress = 1.0
-    assert torch.allclose(fusion.weights(), torch.tensor([1 / 8, 2 / 8, 5 / 8]))
-    every = made("every_layer", opening=1.0)
+    assert torch.allclose(fusion.mixing_weights(), torch.tensor([1 / 8, 2 / 8, 5 / 8]))
+    every = build("every_layer", opening_share=1.0)
     with torch.no_grad():
         every.mixes[2].fill_(1.0)
     for progress, share in ((0.0, [0, 0, 1]), (0.5, [0, 1, 1]), (1.0, [1, 1, 1])):
@@ -253,7 +265,7 @@ def test_parameters_added_on_roberta_larges_shape(name: str, added: int) -> None
     with torch.device("meta"):
         model = RobertaModel(config)
         before = sum(p.numel() for p in model.parameters())
-        attach(model, backbone.stack(model), spec.Fusion(name=name))
+        attach_fusion(model, backbone.find_stack(model), spec.Fusion(name=name))
     assert sum(p.numel() for p in model.parameters()) - before == added
 
 
@@ -263,10 +275,10 @@ def test_gradients_equal_the_stacked_forms(norm: str) -> None:
     states = torch.randn(5, 4, 6, 8).requires_grad_()
     settings = spec.Fusion.model_validate({"name": "bermo", "norm": norm, "dropout": 0.0})
     fusion = Bermo(settings, stack(4, 8))
-    target = torch.randn(4, 6, 8)
+    slope = torch.randn(4, 6, 8)
     for index, state in enumerate(states):
-        out = fusion.feed(index, state, never)
-    (out * target).sum().backward()
+        out = fusion.on_state(index, state, never)
+    (out * slope).sum().backward()
     streamed = [states.grad.clone(), fusion.alpha.grad.clone(), fusion.gamma.grad.clone()]
     states.grad = fusion.alpha.grad = fusion.gamma.grad = None
     axes = {"layer": (-1,), "stack": (0, -1), "depth": (0,), "none": None}[norm]
@@ -274,9 +286,40 @@ def test_gradients_equal_the_stacked_forms(norm: str) -> None:
     if axes:
         mean, var = states.mean(axes, keepdim=True), states.var(axes, correction=0, keepdim=True)
         z = (states - mean) / (var + 1e-5).sqrt()
-    whole = fusion.gamma * torch.einsum("l,l...->...", fusion.alpha.softmax(0), z)
-    assert torch.allclose(out, whole, atol=1e-5)
-    (whole * target).sum().backward()
+    expected = fusion.gamma * torch.einsum("l,l...->...", fusion.alpha.softmax(0), z)
+    assert torch.allclose(out, expected, atol=1e-5)
+    mixed = bermo_mix(states, fusion.alpha, fusion.gamma, norm)
+    assert torch.allclose(mixed, expected, atol=1e-5)
+    (expected * slope).sum().backward()
     stacked = [states.grad, fusion.alpha.grad, fusion.gamma.grad]
     for a, b in zip(streamed, stacked, strict=True):
         assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_bermo_mix_by_hand() -> None:
+    alpha = torch.tensor([0.0, math.log(2.0), math.log(5.0)])  # softmax: 1/8 2/8 5/8
+    mixed = bermo_mix(STATES, alpha, 2.0, norm="none")
+    assert torch.allclose(mixed, torch.tensor([-1.0, 3.25, 3.0]))
+    raw = bermo_mix(STATES, torch.tensor([1.0, -1.0, 0.5]), norm="none", weighting="raw")
+    assert torch.allclose(raw, torch.tensor([0.5, -0.5, 3.0]))
+    assert not torch.equal(bermo_mix(STATES, alpha, dropout=0.9), bermo_mix(STATES, alpha))
+    with pytest.raises(ValueError, match="got no states"):
+        bermo_mix(STATES[:0], alpha[:0])
+
+
+def test_depth_wise_attention_by_hand() -> None:
+    # q·k = (ln 3, 0): attention ¾, ¼.
+    query, keys = torch.tensor([math.log(3.0), 1.0]), torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    mix, attention = depth_wise_attention(query, keys, torch.tensor([[4.0, 0.0], [0.0, 8.0]]))
+    assert torch.allclose(attention, torch.tensor([0.75, 0.25]))
+    assert torch.allclose(mix, torch.tensor([3.0, 2.0]))
+
+
+def test_a_fusion_is_added_with_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    class First(Fusion):
+        def on_state(self, index: int, state: torch.Tensor, call_layer: Any) -> torch.Tensor:
+            self.first = state if index == 0 else self.first
+            return self.first if index == self.depth else state
+
+    monkeypatch.setitem(FUSIONS, "first", First)
+    assert torch.equal(fuse(build("first")), STATES[0])

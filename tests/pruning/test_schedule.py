@@ -3,12 +3,13 @@ import math
 import pytest
 
 from bermo_ray.pruning.schedule import Schedule
+from bermo_ray.trial import L0, Movement, SoftMovement
 
 
 def schedule(**changes: object) -> Schedule:
     values = {
         "total": 100, "warmup": 10, "initial": 1.0, "final": 0.1, "flat_start": 1, "flat_end": 2,
-        "final_lambda": 50.0,
+        "final_multiplier": 50.0,
     } | changes  # fmt: skip
     return Schedule(**values)  # type: ignore[arg-type]
 
@@ -40,9 +41,21 @@ def test_l0s_lambda_is_constant() -> None:
 
 
 def test_a_schedule_that_never_prunes_names_its_four_numbers() -> None:
-    assert schedule().problem() is None
-    assert schedule(total=31).problem() is None
-    line = schedule(total=30).problem()
+    assert schedule().find_problem() is None
+    assert schedule(total=31).find_problem() is None
+    line = schedule(total=30).find_problem()
     assert line is not None
-    for number in ("initial_warmup=1", "final_warmup=2", "warmup=10", "total=30"):
+    for number in ("flat_start=1", "flat_end=2", "warmup=10", "total=30"):
         assert number in line
+
+
+def test_each_method_has_its_ends() -> None:
+    settings = {
+        Movement(initial_density=0.9, final_density=0.2): (0.9, 0.2, 0.0, None),
+        SoftMovement(multiplier=3.0, target_density=0.4): (0.0, 0.1, 3.0, 0.4),
+        L0(multiplier=2.0, flat_start=3, flat_end=4): (1.0, 1.0, 2.0, None),
+    }
+    for section, expected in settings.items():
+        s = Schedule.from_settings(section, 100, 10)
+        assert (s.initial, s.final, s.final_multiplier, s.target_density) == expected
+        assert (s.flat_start, s.flat_end) == (section.flat_start, section.flat_end)

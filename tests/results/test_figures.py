@@ -1,6 +1,7 @@
 import pytest
 
-from bermo_ray.results.figures import of_trial, sparsity_figure
+from bermo_ray.record import Report
+from bermo_ray.results.figures import sparsity_figure, trial_figures
 
 
 def test_the_heat_map_has_layers_by_kinds() -> None:
@@ -11,12 +12,12 @@ def test_the_heat_map_has_layers_by_kinds() -> None:
     ]
     figure = sparsity_figure([*matrices, ("1.only.here", 7, 100)], 0.4)
     axes = figure.axes[0]
-    shown = axes.get_images()[0].get_array()
-    assert shown is not None
-    assert shown.shape == (3, 3)
-    assert shown[:, 0].tolist() == [10, 20, 90]
-    assert shown[1, 2] == pytest.approx(7)
-    assert shown.mask[0, 2]  # no such matrix there
+    percent = axes.get_images()[0].get_array()
+    assert percent is not None
+    assert percent.shape == (3, 3)
+    assert percent[:, 0].tolist() == [10, 20, 90]
+    assert percent[1, 2] == pytest.approx(7)
+    assert percent.mask[0, 2]  # no such matrix there
     kinds = [label.get_text() for label in axes.get_xticklabels()]
     assert kinds == ["attention.self.query", "output.dense", "only.here"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2", "9"]
@@ -24,6 +25,10 @@ def test_the_heat_map_has_layers_by_kinds() -> None:
 
 
 def test_a_trial_has_the_figures_of_what_it_reports() -> None:
-    assert of_trial({}) == {}
-    report = {"mixing": [0.5, 0.5], "matrices": [["0.a.weight", 1, 2]], "density": 0.5}
-    assert set(of_trial(report)) == {"mixing.png", "sparsity.png"}
+    assert trial_figures(Report()) == {}
+    report = Report(mixing_weights=[0.5, 0.5], kept_by_matrix=[("0.a.weight", 1, 2)], density=0.5)
+    figures = trial_figures(report)
+    assert set(figures) == {"mixing.png", "sparsity.png"}
+    assert figures["mixing.png"].axes[0].get_title(loc="left") == ""
+    with_gamma = trial_figures(Report(mixing_weights=[1.0], gamma=1.25))["mixing.png"]
+    assert with_gamma.axes[0].get_title(loc="left") == "γ = 1.250"

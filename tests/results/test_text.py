@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from bermo_ray.results import figures, layer_counts, layer_losses, text
-from bermo_ray.results.mixes import MIXES
+from bermo_ray.results.schemas import MIXES
 from bermo_ray.training.layer_scores import SCORES
-from tests.results.test_layer_counts import row, table
+from tests.support.result_rows import dropped_row as row
+from tests.support.result_rows import result_table as table
 
 
 def shown(what: Any) -> list[str]:
@@ -30,15 +31,15 @@ def test_losses_and_counts(tmp_path: Path) -> None:
     )  # fmt: skip
     losses = layer_losses(rows)
     lines = shown(text.losses_table(losses))
-    assert "tense b whole 0 0.9000 0.00 M 1.00× 1.00×" in lines
+    assert "tense b undropped 0 0.9000 0.00 M 1.00× 1.00×" in lines
     assert "top 6 0.8000 +10.00 0.00 M 2.00× 2.00×" in lines
     counts = layer_counts(rows, (1.0, 2.0))
     lines = shown(text.counts_table(counts))
     assert lines[-1] == "tense b 3 (1.00) 3 (1.00) 3 of 12"
     remarks = text.remarks(counts, rows)
-    assert remarks == ["entities on b: the whole model did not complete, so there is no count"]
-    for draw, found in ((figures.strategies_figure, losses), (figures.counts_figure, counts)):
-        file = draw(found, tmp_path / "figure.png")
+    assert remarks == ["entities on b: the undropped model did not complete, so there is no count"]
+    for draw, rows in ((figures.strategies_figure, losses), (figures.counts_figure, counts)):
+        file = draw(rows, tmp_path / "figure.png")
         assert file.read_bytes().startswith(b"\x89PNG")
 
 
@@ -52,8 +53,15 @@ def test_scores() -> None:
 def test_mixes(tmp_path: Path) -> None:
     base = {"remaining": 0.5, "metric": 0.9, "latency": 0.02, "seeds": 1, "best": False}
     rows = [
-        base | {"size": 1.0, "count": 0, "best": True, "on_frontier": True},
-        base | {"size": 0.5, "count": 2, "target": 0.75, "p_value": 0.04, "on_frontier": False},
+        base | {"size": 1.0, "layers_dropped": 0, "best": True, "on_frontier": True},
+        base
+        | {
+            "size": 0.5,
+            "layers_dropped": 2,
+            "target_density": 0.75,
+            "p_value": 0.04,
+            "on_frontier": False,
+        },
     ]
     mixes = pa.Table.from_pylist(rows, schema=MIXES)
     lines = shown(text.mixes_table(mixes, "accuracy"))
@@ -70,8 +78,8 @@ def test_a_query_may_give_two_columns_one_name() -> None:
 
 def test_a_frontier_over_seeds_fits_80_columns() -> None:
     base = {
-        "method": "soft_movement", "remaining": 0.1, "metric": 0.91, "final_lambda": 123.4,
-        "learning_rate": 1e-3, "mask_rate": 1e-2, "trial_id": "abcdef0123",
+        "method": "soft_movement", "remaining": 0.1, "metric": 0.91, "multiplier": 123.4,
+        "learning_rate": 1e-3, "score_learning_rate": 1e-2, "trial_id": "abcdef0123",
     }  # fmt: skip
     rows = [base | {"fusion": "extra_layers", "metric_interval": w} for w in (0.0123, None)]
     lines = shown(text.frontier_table(pa.Table.from_pylist(rows), "accuracy"))
@@ -85,18 +93,32 @@ def test_a_frontier_over_seeds_fits_80_columns() -> None:
         ({}, ["met with 20.0% of the weights", "2 of them there; 80% sure"]),
         ({"met": False, "metric": 0.88}, ["not met; the closest is 0.0200 short, with 20.0%"]),
         ({"met": False}, ["not met; met by some seeds only"]),
-        ({"seeds": 1, "sure": math.nan}, ["over 1 seed, 2 of them there; how sure: more seeds"]),
+        (
+            {"seeds": 1, "sureness": math.nan},
+            ["over 1 seed, 2 of them there; how sure: more seeds"],
+        ),
         ({"recipe": None}, ["no pruned trial completed"]),
         ({"earlier": True}, ["trial abcdef of an earlier study"]),
     ],
 )
 def test_answers(change: dict[str, Any], lines: list[str]) -> None:
     answer = {
-        "fusion": "last", "target": 0.9, "dense": 0.95, "met": True, "recipe": "r", "seeds": 2,
-        "trial_id": "abcdef", "final_lambda": 10.0, "learning_rate": 1e-3, "mask_rate": 0.1,
-        "remaining": 0.2, "metric": 0.91, "seeds_met": 2, "sure": 0.8, "earlier": False,
+        "fusion": "last", "target_metric": 0.9, "dense_metric": 0.95, "met": True, "recipe": "r",
+        "seeds": 2,
+        "trial_id": "abcdef", "multiplier": 10.0, "learning_rate": 1e-3, "score_learning_rate": 0.1,
+        "remaining": 0.2, "metric": 0.91, "seeds_met": 2, "sureness": 0.8, "earlier": False,
     }  # fmt: skip
-    found = text.answers(pa.Table.from_pylist([answer | change]), "accuracy")
-    assert found[0].startswith("last: accuracy >= 0.9000 (dense 0.9500): ")
+    printed = text.describe_answers(pa.Table.from_pylist([answer | change]), "accuracy")
+    assert printed[0].startswith("last: accuracy >= 0.9000 (dense 0.9500): ")
     for line in lines:
-        assert line in " ".join(found)
+        assert line in " ".join(printed)
+
+
+def test_a_method_without_a_multiplier_leaves_its_cell_empty() -> None:
+    row = {
+        "method": "movement", "remaining": 0.1, "metric": 0.91, "multiplier": None,
+        "learning_rate": 1e-3, "score_learning_rate": 1e-2, "trial_id": "abcdef0123",
+        "fusion": "last",
+    }  # fmt: skip
+    lines = shown(text.frontier_table(pa.Table.from_pylist([row]), "accuracy"))
+    assert lines[-1] == "last movement 10.0% 0.9100 1.0e-03 1.0e-02 abcdef"

@@ -10,28 +10,29 @@ import torch
 from bermo_ray import cache
 from bermo_ray.models import backbone
 from bermo_ray.tasks import encoding, registry
-from bermo_ray.tasks.encoded import IGNORED, OUTSIDE, Encoded, Ragged
-from bermo_ray.tasks.encoding import encode
-from bermo_ray.tasks.source import Rows
+from bermo_ray.tasks.encoded import IGNORED, OUTSIDE, EncodedRows, Ragged
+from bermo_ray.tasks.encoding import encode_rows
+from bermo_ray.tasks.heads import CLASSIFICATION, MASKED, SPAN, TAGGING, HeadKind
+from bermo_ray.tasks.sources import Rows
 from bermo_ray.tasks.task import Task
 from bermo_ray.trial import Data
 
 
-def task(head: str, pair: bool = False, **more: Any) -> Task:
-    return Task("t", head, ("a", "b"), "accuracy", pair, lambda *_: nothing, **more)  # type: ignore[arg-type]
+def make_task(head: HeadKind, pair: bool = False, **more: Any) -> Task:
+    return Task("t", head, ("a", "b"), "accuracy", pair, lambda *_: NOTHING, **more)
 
 
-nothing = Rows("nowhere", lambda: b"", lambda: pa.table({}))
+NOTHING = Rows("nowhere", lambda: b"", lambda: pa.table({}))
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> object:
-    return backbone.tokenizer("embedded")
+    return backbone.load_tokenizer("embedded")
 
 
 def test_batches_are_padded_to_their_longest_row(tokenizer: object) -> None:
     rows = pa.table({"text": ["dog", "the dog slept"], "label": [0, 1]})
-    data = encode(task("sequence"), rows, tokenizer, 16)
+    data = encode_rows(make_task(CLASSIFICATION), rows, tokenizer, 16)
     batch = data.batch([0, 1])
     assert batch["input_ids"].shape == (2, 5)
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1] * 5]
@@ -42,14 +43,14 @@ def test_batches_are_padded_to_their_longest_row(tokenizer: object) -> None:
 
 def test_pairs_have_two_token_types_and_are_cut(tokenizer: object) -> None:
     rows = pa.table({"text": ["the dog"], "text_pair": ["the cat slept"], "label": [0]})
-    data = encode(task("sequence", pair=True), rows, tokenizer, 7)
+    data = encode_rows(make_task(CLASSIFICATION, pair=True), rows, tokenizer, 7)
     assert len(data.inputs["input_ids"][0]) == 7
     assert set(data.inputs["token_type_ids"][0]) == {0, 1}
 
 
 def test_tags_stand_at_first_pieces(tokenizer: object) -> None:
     rows = pa.table({"words": [["the", "zqzq", "dog"]], "tags": [[0, 1, 2]]})
-    labels = list(encode(task("token"), rows, tokenizer, 32).targets["labels"][0])
+    labels = list(encode_rows(make_task(TAGGING), rows, tokenizer, 32).targets["labels"][0])
     assert [x for x in labels if x != IGNORED] == [0, 1, 2]
     assert labels[0] == labels[-1] == IGNORED
     assert len(labels) > 5  # the unknown word is several pieces
@@ -68,62 +69,64 @@ def answered(context: str, *answers: str) -> pa.Table:
 
 def test_spans_point_at_the_answers_pieces(tokenizer: object) -> None:
     context = "the old dog slept ."
-    data = encode(task("span", pair=True), answered(context, "old dog", "slept"), tokenizer, 32)
-    assert data.answers
+    data = encode_rows(
+        make_task(SPAN, pair=True), answered(context, "old dog", "slept"), tokenizer, 32
+    )
     for row, answer in enumerate(["old dog", "slept"]):
         start = data.targets["start_positions"][row]
         end = data.targets["end_positions"][row]
-        assert context[data.answers.starts[row][start] : data.answers.ends[row][end]] == answer
-    assert data.answers.starts[0][1] == OUTSIDE  # the question holds no answer
-    assert data.answers.texts.to_pylist() == [["old dog"], ["slept"]]
+        assert context[data.extras["starts"][row][start] : data.extras["ends"][row][end]] == answer
+    assert data.extras["starts"][0][1] == OUTSIDE  # the question holds no answer
+    assert data.extras["answers"].to_pylist() == [["old dog"], ["slept"]]
 
 
 def test_a_long_context_has_windows_that_share_a_third(tokenizer: Any) -> None:
     words = ["the old dog chased the young cat", "the man slept", "a girl saw the garden"]
     context = " . ".join(words * 3) + " ."
     answer = "the garden ."
-    data = encode(task("span", pair=True), answered(context, answer, "old dog"), tokenizer, 24)
-    assert data.answers
-    assert set(data.rows.tolist()) == {0, 1}
+    data = encode_rows(
+        make_task(SPAN, pair=True), answered(context, answer, "old dog"), tokenizer, 24
+    )
+    assert set(data.row_numbers.tolist()) == {0, 1}
     assert (data.lengths <= 24).all()
-    windows = np.flatnonzero(data.rows == 0)
+    windows = np.flatnonzero(data.row_numbers == 0)
     assert len(windows) > 2
     seen = np.zeros(len(context), dtype=bool)
     for i, window in enumerate(windows):
-        places = data.answers.starts[window]
-        inside = places[places != OUTSIDE]
-        for begin, end in zip(places, data.answers.ends[window], strict=True):
+        starts = data.extras["starts"][window]
+        inside = starts[starts != OUTSIDE]
+        for begin, end in zip(starts, data.extras["ends"][window], strict=True):
             seen[max(0, begin) : max(0, end)] = True
         if i:  # a third of 24 pieces are those that the window before ends with
-            before = data.answers.starts[windows[i - 1]]
+            before = data.extras["starts"][windows[i - 1]]
             assert before[before != OUTSIDE][-8:].tolist() == inside[:8].tolist()
     assert all(seen[i] or c == " " for i, c in enumerate(context))  # nothing is cut away
-    found = []
+    answers_seen = []
     for window in windows:
         start, end = (data.targets[f"{side}_positions"][window] for side in ("start", "end"))
         if (start, end) != (0, 0):  # the whole answer is in this window
-            begin = data.answers.starts[window][start]
-            found.append(context[begin : data.answers.ends[window][end]])
-    assert found
-    assert set(found) == {answer}
-    assert len(found) < len(windows)
-    # Context and answers are kept once a question.
-    assert data.answers.contexts.null_count == len(data) - 2
+            begin = data.extras["starts"][window][start]
+            answers_seen.append(context[begin : data.extras["ends"][window][end]])
+    assert answers_seen
+    assert set(answers_seen) == {answer}
+    assert len(answers_seen) < len(windows)
+    # Context and answers are kept once per question.
+    assert data.extras["contexts"].null_count == len(data) - 2
 
 
 def test_running_text_is_cut_into_full_rows(tokenizer: Any) -> None:
     rows = pa.table({"text": ["the dog slept .", "", "the cat saw the man ."] * 10})
-    data = encode(task("masked", grouped=True), rows, tokenizer, 16)
+    data = encode_rows(make_task(MASKED, running_text=True), rows, tokenizer, 16)
     pieces = sum(map(len, tokenizer(rows["text"].to_pylist(), add_special_tokens=False).input_ids))
     assert data.lengths.tolist() == [16] * (pieces // 14)  # 14 and the two at the ends
     labels = data.targets["labels"][0]
-    whole = np.where(labels == IGNORED, data.inputs["input_ids"][0], labels)
-    assert tokenizer.decode(whole[1:-1]).startswith("the dog slept. the cat saw the man. the")
+    unmasked = np.where(labels == IGNORED, data.inputs["input_ids"][0], labels)
+    assert tokenizer.decode(unmasked[1:-1]).startswith("the dog slept. the cat saw the man. the")
 
 
 def test_masking_is_fixed_by_the_row_and_hides_the_target(tokenizer: object) -> None:
     rows = pa.table({"text": ["the old dog chased the young cat in the garden ."]})
-    first, second = (encode(task("masked"), rows, tokenizer, 32) for _ in range(2))
+    first, second = (encode_rows(make_task(MASKED), rows, tokenizer, 32) for _ in range(2))
     assert list(first.inputs["input_ids"][0]) == list(second.inputs["input_ids"][0])
     hidden = [i for i, t in enumerate(first.targets["labels"][0]) if t != IGNORED]
     assert len(hidden) == 2  # 15 % of 11 words
@@ -131,17 +134,17 @@ def test_masking_is_fixed_by_the_row_and_hides_the_target(tokenizer: object) -> 
     assert set(ids[hidden].tolist()) == {tokenizer.mask_token_id}  # type: ignore[attr-defined]
 
 
-def plain(data: Encoded) -> dict[str, Any]:
+def plain(data: EncodedRows) -> dict[str, Any]:
     """Every batch of a row, as lists."""
     return {str(r): {k: v.tolist() for k, v in data.batch([r]).items()} for r in range(len(data))}
 
 
 def mapped(values: np.ndarray) -> bool:
-    """Whether an array lies in a file of the cache, not in memory of the process's own."""
-    place = values.ctypes.data
+    """Whether an array lies in a file of the cache, not in the process's memory."""
+    address = values.ctypes.data
     for line in Path("/proc/self/maps").read_text().splitlines():
         low, high = (int(x, 16) for x in line.split()[0].split("-"))
-        if low <= place < high:
+        if low <= address < high:
             return line.endswith(".arrow")
     return False
 
@@ -151,30 +154,41 @@ def test_what_the_cache_gives_is_what_encoding_gives(
     name: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path))
-    found, settings = registry.get(name), Data(task=name, train_rows=20)
-    fresh = encode(found, found.table(settings, "train", 0), tokenizer, 128)
-    encoding.load(found, settings, "train", 0, tokenizer)
-    kept = encoding.whole(found, settings, "train", tokenizer)
-    again = encoding.load(found, settings, "train", 0, tokenizer)
+    task, settings = registry.get_task(name), Data(task=name, train_rows=20)
+    fresh = encode_rows(task, task.take_rows(settings, "train", 0), tokenizer, 128)
+    encoding.encode_split(task, settings, "train", 0, tokenizer)
+    kept = encoding.encode_part(task, settings, "train", tokenizer)
+    again = encoding.encode_split(task, settings, "train", 0, tokenizer)
     assert plain(fresh) == plain(kept) == plain(again)
     assert len(list(tmp_path.rglob("*.arrow"))) == 1
     assert mapped(kept.inputs["input_ids"].values)
     # Another length is another encoding; another seed or subset is not.
-    encoding.load(found, settings.model_copy(update={"max_length": 64}), "train", 0, tokenizer)
+    encoding.encode_split(
+        task, settings.model_copy(update={"max_length": 64}), "train", 0, tokenizer
+    )
     assert len(list(tmp_path.rglob("*.arrow"))) == 2
-    encoding.load(found, settings.model_copy(update={"dev_half": "first"}), "train", 1, tokenizer)
+    encoding.encode_split(
+        task, settings.model_copy(update={"dev_half": "first"}), "train", 1, tokenizer
+    )
     assert len(list(tmp_path.rglob("*.arrow"))) == 2
 
 
-def encode_and_say(place: str, out: Any) -> None:
+def encode_and_count(folder: str, out: Any) -> None:
     import os
 
-    os.environ[cache.CACHE_VARIABLE] = place
+    os.environ[cache.CACHE_VARIABLE] = folder
     calls = []
-    made = encoding._columns
-    encoding._columns = lambda *args: (calls.append(1), made(*args))[1]  # type: ignore[func-returns-value]
-    found = registry.get("tense")
-    data = encoding.load(found, Data(train_rows=300), "train", 0, backbone.tokenizer("embedded"))
+    encode_table = encoding._encode_table
+
+    def counted(*args: Any) -> pa.Table:
+        calls.append(1)
+        return encode_table(*args)
+
+    encoding._encode_table = counted
+    task = registry.get_task("tense")
+    data = encoding.encode_split(
+        task, Data(train_rows=300), "train", 0, backbone.load_tokenizer("embedded")
+    )
     out.put((len(calls), data.inputs["input_ids"].stamp()))
 
 
@@ -182,26 +196,27 @@ def encode_and_say(place: str, out: Any) -> None:
 def test_many_that_start_at_once_encode_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     out = context.Queue()
-    workers = [context.Process(target=encode_and_say, args=(str(tmp_path), out)) for _ in range(4)]
+    workers = [
+        context.Process(target=encode_and_count, args=(str(tmp_path), out)) for _ in range(4)
+    ]
     for worker in workers:
         worker.start()
-    found = [out.get(timeout=300) for _ in workers]
+    results = [out.get(timeout=300) for _ in workers]
     for worker in workers:
         worker.join()
-    assert sum(calls for calls, _ in found) == 1
-    assert len({stamp for _, stamp in found}) == 1
+    assert sum(calls for calls, _ in results) == 1
+    assert len({stamp for _, stamp in results}) == 1
 
 
 def test_a_word_that_is_cut_away_still_counts(tokenizer: Any) -> None:
     rows = pa.table({"words": [["the", "zqzq", "dog", "slept"]], "tags": [[0, 1, 0, 1]]})
-    data = encode(task("token"), rows, tokenizer, 6)
-    assert data.words
-    assert data.words.tags[0].tolist() == [0, 1, 0, 1]
-    places = data.words.places[0].tolist()
-    assert places[:2] == [1, 2]
-    assert places[3] == OUTSIDE
+    data = encode_rows(make_task(TAGGING), rows, tokenizer, 6)
+    assert data.extras["tags"][0].tolist() == [0, 1, 0, 1]
+    first_pieces = data.extras["first_pieces"][0].tolist()
+    assert first_pieces[:2] == [1, 2]
+    assert first_pieces[3] == OUTSIDE
     labels = data.targets["labels"][0]
-    assert [labels[p] for p in places[:2]] == [0, 1]
+    assert [labels[p] for p in first_pieces[:2]] == [0, 1]
 
 
 def test_byte_level_words_have_the_pieces_of_running_text() -> None:
@@ -223,11 +238,10 @@ def test_byte_level_words_have_the_pieces_of_running_text() -> None:
     names = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
     roberta = PreTrainedTokenizerFast(tokenizer_object=raw, **names)
     rows = pa.table({"words": [words], "tags": [[0, 0, 1, 0, 1]]})
-    data = encode(task("token"), rows, roberta, 64)
+    data = encode_rows(make_task(TAGGING), rows, roberta, 64)
     assert data.inputs["input_ids"][0].tolist() == roberta(" ".join(words))["input_ids"]
-    assert data.words
     pieces = roberta.convert_ids_to_tokens(data.inputs["input_ids"][0])
-    firsts = [pieces[place] for place in data.words.places[0]]
+    firsts = [pieces[first] for first in data.extras["first_pieces"][0]]
     assert [p[:1] for p in firsts[1:]] == ["Ġ"] * 4
 
 

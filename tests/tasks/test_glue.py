@@ -6,8 +6,9 @@ import pytest
 
 from bermo_ray.errors import UserError
 from bermo_ray.tasks import registry
-from bermo_ray.training.check import check
-from bermo_ray.training.trainer import run_locally
+from bermo_ray.tasks.heads import REGRESSION
+from bermo_ray.training.check import check_trials
+from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Data, Optimizer, Trial
 
 
@@ -32,37 +33,35 @@ def data(folder: Path, task: str = "sst2", **settings: object) -> Data:
     return Data.model_validate({"task": task, "data_dir": str(folder)} | settings)
 
 
-def test_columns_become_the_tasks(folder: Path) -> None:
-    single, pair = registry.get("sst2"), registry.get("stsb")
-    table = single.table(data(folder), "dev", 0)
+def test_columns_get_the_names_of_the_head_kind(folder: Path) -> None:
+    single, pair = registry.get_task("sst2"), registry.get_task("stsb")
+    table = single.take_rows(data(folder), "dev", 0)
     assert table.column_names == ["text", "label"]
     assert table["text"].to_pylist() == [f"validation {i}" for i in range(7)]
-    table = pair.table(data(folder, "stsb"), "train", 0)
+    table = pair.take_rows(data(folder, "stsb"), "train", 0)
     assert table.column_names == ["text", "text_pair", "label"]
     assert table.schema.field("label").type == pa.float32()
-    assert pair.head == "regression"
+    assert pair.head is REGRESSION
 
 
 def test_a_subset_of_train_is_by_seed_and_of_dev_the_first_rows(folder: Path) -> None:
-    task, some = registry.get("sst2"), data(folder, train_rows=6, dev_rows=3)
-    first, again, other = (task.table(some, "train", s)["text"].to_pylist() for s in (1, 1, 2))
+    task, some = registry.get_task("sst2"), data(folder, train_rows=6, dev_rows=3)
+    first, again, other = (task.take_rows(some, "train", s)["text"].to_pylist() for s in (1, 1, 2))
     assert first == again != other
     assert len(set(first)) == 6
-    dev = task.table(some, "dev", 5)["text"].to_pylist()
+    dev = task.take_rows(some, "dev", 5)["text"].to_pylist()
     assert dev == ["validation 0", "validation 1", "validation 2"]
 
 
-def test_the_variable_stands_in_for_the_option(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_stands_in_for_data_dir(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERMO_DATA", str(folder))
-    assert registry.get("sst2").table(Data(task="sst2"), "dev", 0).num_rows == 7
+    assert registry.get_task("sst2").take_rows(Data(task="sst2"), "dev", 0).num_rows == 7
 
 
 def test_bad_data_is_one_line(folder: Path) -> None:
     def problem(trial: Trial) -> str:
         with pytest.raises(UserError, match="^[^\n]*$") as caught:
-            check([trial])
+            check_trials([trial])
         return str(caught.value)
 
     assert "no data directory" in problem(Trial(data=data(folder / "nowhere")))
@@ -78,7 +77,7 @@ def test_bad_data_is_one_line(folder: Path) -> None:
 
 def test_rows_longer_than_the_encoder_has_positions_are_refused() -> None:
     with pytest.raises(UserError, match="max_length: got 129, embedded has 128 positions"):
-        check([Trial(data=Data(max_length=129))])
+        check_trials([Trial(data=Data(max_length=129))])
 
 
 def test_real_rows_train(tiny: str, shared_data: str) -> None:
@@ -88,7 +87,7 @@ def test_real_rows_train(tiny: str, shared_data: str) -> None:
         optimizer=Optimizer(learning_rate=1e-3),
         epochs=1,
     )
-    check([trial])
+    check_trials([trial])
     last = run_locally(trial)[-1]
-    assert last["metric"] * 33 == pytest.approx(round(last["metric"] * 33))
-    assert last["step"] == 2
+    assert last.metric * 33 == pytest.approx(round(last.metric * 33))
+    assert last.step == 2

@@ -7,8 +7,8 @@ import pytest
 
 from bermo_ray.errors import UserError
 from bermo_ray.tasks import registry
-from bermo_ray.training.check import check
-from bermo_ray.training.trainer import run_locally
+from bermo_ray.training.check import check_trials
+from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Data, Optimizer, Trial
 from tests.conftest import SHARED
 
@@ -55,10 +55,10 @@ def test_a_task_loads_encodes_trains_and_evaluates(
 ) -> None:
     length = 192 if name == "squad" else 64
     data = Data(task=name, data_dir=shared_data, train_rows=8, dev_rows=5, max_length=length)
-    task = registry.resolve(data)
-    counts = tuple(task.rows(data, part).num_rows for part in ("train", task.dev))
+    task = registry.resolve_task(data)
+    counts = tuple(task.read_rows(data, part).num_rows for part in ("train", task.dev))
     assert counts == TASKS[name]
-    assert len(task.labels) == CLASSES.get(name, len(registry.get(name).labels))
+    assert len(task.labels) == CLASSES.get(name, len(registry.get_task(name).labels))
     trial = Trial(
         data=data,
         backbone=minilm,
@@ -66,29 +66,29 @@ def test_a_task_loads_encodes_trains_and_evaluates(
         epochs=3,
         batch_size=4,
     )
-    check([trial])
+    check_trials([trial])
     first, *_, last = run_locally(trial, threads=2)
-    assert math.isfinite(last["loss"])
-    assert last["train_loss"] < first["train_loss"]
-    assert set(last.get("others", {})) == set(task.also)
+    assert math.isfinite(last.loss)
+    assert last.train_loss < first.train_loss
+    assert set(last.other_metrics) == set(task.extra_metrics)
 
 
 def test_a_part_that_is_not_there_is_said(minilm: str, shared_data: str) -> None:
     """WikiText-2's training text is not among the data; nothing else stands in for it."""
     trial = Trial(data=Data(task="wikitext2", data_dir=shared_data), backbone=minilm)
     with pytest.raises(UserError, match=r"no file .*wikitext-2-raw/train.parquet \(nor "):
-        check([trial])
+        check_trials([trial])
 
 
 def test_original_conll_text_is_the_parquets_rows(shared_data: str, tmp_path: Path) -> None:
     """Parquet written out as CoNLL text reads back as the same words and tags."""
     from bermo_ray.tasks import ner
 
-    task, data = registry.get("conll2003"), Data(task="conll2003", data_dir=shared_data)
-    rows = task.rows(data, "validation")
+    task, data = registry.get_task("conll2003"), Data(task="conll2003", data_dir=shared_data)
+    rows = task.read_rows(data, "validation")
     sentences = [zip(r["words"], r["tags"], strict=True) for r in rows.to_pylist()]
-    lines = ["\n".join(f"{word} X {ner.CONLL[tag]}" for word, tag in s) for s in sentences]
+    lines = ["\n".join(f"{word} X {ner.CONLL_TAGS[tag]}" for word, tag in s) for s in sentences]
     (tmp_path / "conll2003").mkdir()
     (tmp_path / "conll2003" / "valid.txt").write_text("\n\n".join(lines) + "\n")
-    again = task.rows(data.model_copy(update={"data_dir": str(tmp_path)}), "validation")
+    again = task.read_rows(data.model_copy(update={"data_dir": str(tmp_path)}), "validation")
     assert again.to_pylist() == rows.to_pylist()

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from bermo_ray import cache as node
-from bermo_ray.models import assembly, backbone, fusion
-from bermo_ray.tasks import registry
-from bermo_ray.tasks.encoding import encode
-from bermo_ray.training import cache as disk
-from bermo_ray.training import features, loop
-from bermo_ray.training.trainer import run_locally
+from bermo_ray.cache import CACHE_VARIABLE, LIMIT_VARIABLE
+from bermo_ray.models.backbone import load_tokenizer
+from bermo_ray.models.fusion import FUSIONS
+from bermo_ray.tasks.encoding import encode_rows, encode_split
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.training import array_cache, features
+from bermo_ray.training.model import build_model
+from bermo_ray.training.reporter import run_locally
+from bermo_ray.training.setup import set_up
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial
 
 CPU = torch.device("cpu")
@@ -35,23 +37,23 @@ def small(tiny: str, **changes: Any) -> Trial:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(node.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     return tmp_path / "features"
 
 
-@pytest.mark.parametrize("name", list(fusion.FUSIONS))
+@pytest.mark.parametrize("name", list(FUSIONS))
 def test_cached_and_recomputed_give_the_same_numbers(
     tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     trial = small(tiny, fusion__name=name)
     first, again = run_locally(trial), run_locally(trial)
-    monkeypatch.setenv(node.CACHE_VARIABLE, "off")
+    monkeypatch.setenv(CACHE_VARIABLE, "off")
     plain = run_locally(trial)
     for a, b, c in zip(first, again, plain, strict=True):
-        assert a["loss"] == b["loss"]
-        assert a["loss"] == pytest.approx(c["loss"], abs=1e-4)
-        assert a["train_loss"] == pytest.approx(c["train_loss"], abs=1e-4)
-        assert a["metric"] == c["metric"]
+        assert a.loss == b.loss
+        assert a.loss == pytest.approx(c.loss, abs=1e-4)
+        assert a.train_loss == pytest.approx(c.train_loss, abs=1e-4)
+        assert a.metric == c.metric
     files = list(cache.glob("*.npy"))
     assert len(files) == (0 if name == "every_layer" else 2)  # its states change as it learns
 
@@ -73,23 +75,23 @@ def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.Monke
 
 def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
     def key(trial: Trial, change: bool = False) -> str:
-        run = loop.prepare(trial, 1, CPU)
+        model = set_up(trial, 1, CPU).model
         if change:
             with torch.no_grad():
-                next(iter(run.built.stack.modules.parameters()))[0] += 1e-3
-        task = registry.get(trial.data.task)
-        rows = task.table(trial.data, "train", 0)
-        data = encode(task, rows, backbone.tokenizer(tiny), trial.data.max_length)
-        wanted = features.Wanted.by(run.built, data)
-        assert wanted is not None
-        return disk.key(run.built.stack.base, data, repr(wanted), "pooler")
+                next(iter(model.stack.modules.parameters()))[0] += 1e-3
+        task = get_task(trial.data.task)
+        rows = task.take_rows(trial.data, "train", 0)
+        data = encode_rows(task, rows, load_tokenizer(tiny), trial.data.max_length)
+        kept = features.KeptStates.of(model, data)
+        assert kept is not None
+        return array_cache.key(model.stack.base, data, repr(kept), "pooler")
 
     base = key(small(tiny))
     assert key(small(tiny, seed=5)) == base  # head and α are not of the encoder
     assert key(small(tiny), change=True) != base
     assert key(small(tiny, data__train_rows=59)) != base
     assert key(small(tiny, data__max_length=8)) != base
-    assert key(small(tiny, fusion__layers=[0, 2])) != base
+    assert key(small(tiny, fusion__mixed_states=[0, 2])) != base
     assert key(small(tiny, fusion__name="last")) != base
     assert key(small(tiny, fusion__name="extra_layers")) != key(small(tiny, fusion__name="last"))
 
@@ -102,34 +104,32 @@ def test_other_heads_keep_the_tokens_they_read(
     kept = run_locally(trial)[-1]
     files = [np.load(f) for f in cache.glob("*.npy")]
     rows = {60, 41}
-    assert ({len(f) for f in files} == rows) == (task == "similarity")  # one token a row
-    monkeypatch.setenv(node.CACHE_VARIABLE, "off")
+    assert ({len(f) for f in files} == rows) == (task == "similarity")  # one token per row
+    monkeypatch.setenv(CACHE_VARIABLE, "off")
     plain = run_locally(trial)[-1]
-    assert kept["loss"] == pytest.approx(plain["loss"], abs=1e-4)
-    assert kept["metric"] == pytest.approx(plain["metric"], abs=1e-4)
+    assert kept.loss == pytest.approx(plain.loss, abs=1e-4)
+    assert kept.metric == pytest.approx(plain.metric, abs=1e-4)
 
 
 def test_replay_is_the_model(tiny: str, cache: Path) -> None:
     for name in ("last", "bermo", "mean", "concat", "dwatt", "extra_layers"):
         trial = small(tiny, fusion__name=name)
-        task = registry.get("tense")
-        built = assembly.build(trial, task)
-        data = encode(task, task.table(trial.data, "dev", 0), backbone.tokenizer(tiny), 128)
-        built.model.eval()
+        task = get_task("tense")
+        model = build_model(trial, task)
+        data = encode_split(task, trial.data, "dev", 0, load_tokenizer(tiny))
+        model.network.eval()
         rows = [4, 0, 17]
         with torch.no_grad():
             batch = data.batch(rows)
             del batch["labels"]
-            expected = built.model(**batch).logits
-            small_data = features.prepare(built, data, 16, CPU)
-            layers = built.fusion.needs()
-            assert layers is not None
-            replay = features.Replay(built, layers).eval()
-            batch = small_data.batch(rows)
+            expected = model.network(**batch).logits
+            states = model.fusion.states_read()
+            assert states is not None
+            batch = features.with_states(model, data, 16, CPU).batch(rows)
             del batch["labels"]
-            found = replay(**batch).logits
+            replayed = features.ReplayNetwork(model, states).eval()(**batch).logits
         assert (batch["input_ids"].shape[1] == 1) == (name != "extra_layers")
-        assert torch.allclose(found, expected, atol=1e-5), name
+        assert torch.allclose(replayed, expected, atol=1e-5), name
 
 
 def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
@@ -139,25 +139,24 @@ def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
     old = {f: f.stat().st_size for f in cache.glob("*.npy")}
     for file in old:
         os.utime(file, (1, 1))
-    monkeypatch.setenv(node.LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
+    monkeypatch.setenv(LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
     run_locally(small(tiny, data__max_length=10))
-    left = list(cache.glob("*.npy"))
-    assert sum(f.stat().st_size for f in left) <= 1.2 * sum(old.values())
-    assert not all(f in left for f in old)
-    monkeypatch.setenv(node.LIMIT_VARIABLE, "0.000001")
+    kept = list(cache.glob("*.npy"))
+    assert sum(f.stat().st_size for f in kept) <= 1.2 * sum(old.values())
+    assert not all(f in kept for f in old)
+    monkeypatch.setenv(LIMIT_VARIABLE, "0.000001")
     reports = run_locally(small(tiny, data__max_length=12))
-    assert reports[-1]["final"]
-    assert set(cache.glob("*.npy")) == set(left)
+    assert reports[-1].status.ended
+    assert set(cache.glob("*.npy")) == set(kept)
 
 
-def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
-    os.environ[node.CACHE_VARIABLE] = place
+def _fill(tiny: str, folder: str, slow: bool, ready: Any) -> None:
+    os.environ[CACHE_VARIABLE] = folder
     torch.set_num_threads(1)
     trial = small(tiny)
-    task = registry.get("tense")
-    built = assembly.build(trial, task)
-    rows = task.table(trial.data, "train", 0)
-    data = encode(task, rows, backbone.tokenizer(tiny), 128)
+    task = get_task("tense")
+    model = build_model(trial, task)
+    data = encode_split(task, trial.data, "train", 0, load_tokenizer(tiny))
     if slow:
         compute = features._compute
 
@@ -167,22 +166,22 @@ def _fill(tiny: str, place: str, slow: bool, ready: Any) -> None:
             signal.pause()  # killed here, the file half-written
 
         features._compute = half
-    features.prepare(built, data, 16, CPU)
+    features.with_states(model, data, 16, CPU)
 
 
 @pytest.mark.slow
 def test_one_dies_while_writing_and_two_want_it_at_once(tiny: str, cache: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
-    place = str(cache.parent)
-    dying = context.Process(target=_fill, args=(tiny, place, True, ready))
+    folder = str(cache.parent)
+    dying = context.Process(target=_fill, args=(tiny, folder, True, ready))
     dying.start()
     assert ready.wait(120)
     os.kill(dying.pid, signal.SIGKILL)  # type: ignore[arg-type]
     dying.join()
     assert len(list(cache.glob("*.partial"))) == 1
     assert not list(cache.glob("*.npy"))
-    both = [context.Process(target=_fill, args=(tiny, place, False, ready)) for _ in range(2)]
+    both = [context.Process(target=_fill, args=(tiny, folder, False, ready)) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:

@@ -10,12 +10,12 @@ import torch
 
 from bermo_ray import cache
 from bermo_ray import trial as spec
-from bermo_ray.models import assembly, heads
-from bermo_ray.tasks.encoded import Encoded, Ragged
+from bermo_ray.tasks.encoded import EncodedRows, Ragged
 from bermo_ray.training import features
-from bermo_ray.training.contribution import contribution
+from bermo_ray.training.contribution import layer_similarity
+from bermo_ray.training.model import build_model
 from bermo_ray.trial import Trial
-from tests.models.test_families import FAMILIES, folder, task  # noqa: F401
+from tests.support.families import FAMILIES, task_of
 
 ROWS = [[5, 6, 7, 8, 9, 10], [11, 12, 13], [14, 15, 16, 17]]
 CPU = torch.device("cpu")
@@ -29,72 +29,71 @@ def ragged(rows: list[list[int]]) -> Ragged:
 @pytest.mark.parametrize("name", ["last", "bermo", "dwatt", "extra_layers"])
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_replay_is_the_model(
-    folder: Any,  # noqa: F811
+    family_folder: Any,
     family: str,
     name: str,
     head: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(cache.CACHE_VARIABLE, "off")
-    trial = Trial(backbone=folder(family, head), fusion=spec.Fusion(name=name))
-    built = assembly.build(trial, task(head))
-    data = Encoded(
-        task=task(head),
+    trial = Trial(backbone=family_folder(family, head), fusion=spec.Fusion(name=name))
+    model = build_model(trial, task_of(head))
+    data = EncodedRows(
+        task=task_of(head),
         inputs={"input_ids": ragged(ROWS)},
         targets={
             "labels": np.arange(3) if head == "sequence" else ragged([[0] * len(r) for r in ROWS])
         },
-        rows=np.arange(3),
+        row_numbers=np.arange(3),
         pad_id=0,
         pad_left=family == "xlnet",
     )
-    layers = built.fusion.needs()
-    assert layers is not None
-    built.model.eval()
+    states = model.fusion.states_read()
+    assert states is not None
+    network = model.network.eval()
     with torch.no_grad():
         batch = data.batch([0, 1, 2])
         del batch["labels"]
-        expected = heads.logits(built.model(**batch))[0]
-        cut = features.prepare(built, data, 8, CPU)
-        given = cut.batch([0, 1, 2])
-        del given["labels"]
-        found = heads.logits(features.Replay(built, layers).eval()(**given))[0]
+        expected = network(**batch).logits
+        replay_batch = features.with_states(model, data, 8, CPU).batch([0, 1, 2])
+        del replay_batch["labels"]
+        replayed = features.ReplayNetwork(model, states).eval()(**replay_batch).logits
     one_token = head == "sequence" and name != "extra_layers"
-    assert (given["input_ids"].shape[1] == 1) == one_token
+    assert (replay_batch["input_ids"].shape[1] == 1) == one_token
     if head == "token":  # padding's own logits are nobody's
         inside = batch["attention_mask"].bool()
-        found, expected = found[inside], expected[inside]
-    assert torch.allclose(found, expected, atol=1e-5)
+        replayed, expected = replayed[inside], expected[inside]
+    assert torch.allclose(replayed, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
-def test_contribution_is_of_the_sentence_token(
-    folder: Any,  # noqa: F811
+def test_similarity_is_of_the_sentence_token(
+    family_folder: Any,
     family: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first token; of XLNet, which pads in front, the last. Padding changes nothing."""
     monkeypatch.setenv(cache.CACHE_VARIABLE, "off")
-    built = assembly.build(Trial(backbone=folder(family, "sequence")), task("sequence"))
+    model = build_model(Trial(backbone=family_folder(family, "sequence")), task_of("sequence"))
     left = family == "xlnet"
-    data = Encoded(
-        task=task("sequence"),
+    data = EncodedRows(
+        task=task_of("sequence"),
         inputs={"input_ids": ragged(ROWS)},
         targets={"labels": np.arange(3)},
-        rows=np.arange(3),
+        row_numbers=np.arange(3),
         pad_id=0,
         pad_left=left,
     )
-    expected = np.zeros(built.stack.depth)
-    built.model.eval()
+    expected = np.zeros(model.stack.depth)
+    model.network.eval()
     with torch.no_grad():
         for row in ROWS:
             ids = torch.tensor([row])
-            states = built.model(ids, output_hidden_states=True).hidden_states
-            own = [state[0, -1 if left else 0] for state in states]
+            states = model.network(ids, output_hidden_states=True).hidden_states
+            tokens = [state[0, -1 if left else 0] for state in states]
             # Some families normalise the last state after its layer.
-            pairs = list(pairwise(own))
+            pairs = list(pairwise(tokens))
             expected += [float(torch.cosine_similarity(a, b, dim=0)) for a, b in pairs]
-    found = contribution(built, data, 8, CPU)
+    similarity = layer_similarity(model, data, 8, CPU)
     same = slice(None, -1) if family == "modernbert" else slice(None)
-    assert found[same] == pytest.approx((expected / 3)[same], abs=1e-4)
+    assert similarity[same] == pytest.approx((expected / 3)[same], abs=1e-4)

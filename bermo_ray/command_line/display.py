@@ -1,0 +1,177 @@
+"""What a person watches: trials done, running, best so far, time left."""
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bermo_ray.record import Report, Status
+from bermo_ray.search.plan import describe_dropping
+from bermo_ray.trial import Penalized, Trial
+
+_NEAR_BEST = 0.02  # of the metric: "within 2 points" of the best
+
+
+def format_clock(seconds: float) -> str:
+    """``m:ss``, or ``h:mm:ss`` from an hour on.
+
+    >>> format_clock(61), format_clock(3725)
+    ('1:01', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def describe_trial(trial: Trial, with_task: bool = False) -> str:
+    """A trial in a few words: what differs between the trials of a search."""
+    words = [trial.data.task] if with_task else []
+    words += [trial.fusion.name, describe_dropping(trial), *_describe_pruning(trial)]
+    return " ".join([*filter(None, words), *([f"seed {trial.seed}"] if trial.seed else [])])
+
+
+def _describe_pruning(trial: Trial) -> list[str]:
+    pruning, rates = trial.pruning, trial.optimizer
+    if pruning is None:
+        return [] if trial.layer_drop else ["dense", "rate", f"{rates.learning_rate:.1e}"]
+    method = pruning.method.removesuffix("_movement")
+    if not isinstance(pruning, Penalized):
+        return [method, f"to {pruning.schedule_ends[1]:.3g}"]
+    if pruning.target_density is not None:
+        return [method, f"to {pruning.target_density:.3g}"]
+    both = f"{rates.learning_rate:.1e}/{rates.score_learning_rate:.1e}"
+    return [method, f"λ={pruning.multiplier:.3g}", "rates", both]
+
+
+class Display:
+    """A :class:`bermo_ray.record.Listener`: a live panel on a terminal, elsewhere one line per
+    finished trial.
+
+    Args:
+        study: Name of the study.
+        metric_name: Of the tasks' metric.
+        with_task: Whether trials differ in their task.
+        console: Where it is shown.
+    """
+
+    def __init__(
+        self,
+        study: str,
+        metric_name: str,
+        with_task: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self.study, self.metric_name, self.with_task = study, metric_name, with_task
+        self.console = console or Console(highlight=False)
+        self.most_trials, self.concurrent = 0, 1
+        self._opened = time.monotonic()
+        self._trials: dict[str, Trial] = {}  # by attempt
+        self._started: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}  # of those that ended while it was shown
+        self._reports: dict[str, Report] = {}  # the newest of each
+        self._live: Live | None = None
+
+    def on_open(self, most_trials: int, concurrent: int, where: str) -> None:
+        """Says what starts."""
+        self.most_trials, self.concurrent = most_trials, concurrent
+        self.console.print(f"{self.study}: {most_trials} trials, {concurrent} at once, on {where}")
+
+    def on_start(self, attempt: str, trial: Trial) -> None:
+        self._started.setdefault(attempt, time.monotonic())
+        self._trials[attempt] = trial
+
+    def on_known(self, attempt: str, trial: Trial, report: Report) -> None:
+        self._trials[attempt], self._reports[attempt] = trial, report
+
+    def on_report(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
+        self._reports[attempt] = reports[-1]
+        if reports[-1].status.ended and attempt not in self._seconds:
+            self._seconds[attempt] = time.monotonic() - self._started[attempt]
+            self._print_end(attempt, reports[-1])
+
+    def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
+        pass
+
+    def on_refresh(self) -> None:
+        """Redraws, at most four times per second."""
+        if not self.console.is_terminal:
+            return
+        if self._live is None:
+            self._live = Live(console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+        self._live.update(self.panel())
+
+    def on_close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    @property
+    def _ended(self) -> int:
+        return sum(report.status.ended for report in self._reports.values())
+
+    def _time_left(self) -> str:
+        if not self._seconds:
+            return "…"
+        mean = sum(self._seconds.values()) / len(self._seconds)
+        return format_clock(mean * (self.most_trials - self._ended) / self.concurrent)
+
+    def _outcome(self, report: Report) -> str:
+        return f"{self.metric_name} {report.metric:.3f} at {report.remaining:.1%}"
+
+    def _print_end(self, attempt: str, report: Report) -> None:
+        what = describe_trial(self._trials[attempt], self.with_task)
+        completed = report.status is Status.COMPLETED
+        outcome = self._outcome(report) if completed else f"{report.status}: {report.reason}"
+        line = Text(f"{self._ended:>3}/{self.most_trials} {what:<38} {outcome}")
+        left = "" if self.console.is_terminal else f" {self._time_left()} left"
+        line.truncate(self.console.width - len(left), overflow="ellipsis", pad=bool(left))
+        self.console.print(line.append(left), style="" if completed else "yellow")
+
+    def panel(self) -> Group:
+        """The live panel: how far the study is, what runs, and the best so far."""
+        head = Table.grid(padding=(0, 1))
+        head.add_row(
+            ProgressBar(self.most_trials, self._ended, width=24),
+            f"{self._ended}/{self.most_trials} trials",
+            f"{format_clock(time.monotonic() - self._opened)} gone, {self._time_left()} left",
+        )
+        running = Table.grid(padding=(0, 2))
+        for attempt in self._started:
+            if attempt not in self._seconds:
+                what = describe_trial(self._trials[attempt], self.with_task)
+                running.add_row("  ▸", what, self._describe_running(attempt))
+        best = Table.grid(padding=(0, 2))
+        for fusion, (top, sparsest) in sorted(self._best_by_fusion().items()):
+            near = f"{sparsest.metric:.3f} at {sparsest.remaining:.1%}"
+            best.add_row(
+                f"  best {fusion}", self._outcome(top), f"sparsest within 2 points: {near}"
+            )
+        return Group(head, running, best)
+
+    def _describe_running(self, attempt: str) -> str:
+        report = self._reports.get(attempt)
+        if report is None:
+            return "starting"
+        text = f"epoch {report.epoch:.1f}"
+        if report.finite("metric", "remaining"):
+            text += f"  {report.metric:.3f} at {report.remaining:.1%}"
+        return text
+
+    def _best_by_fusion(self) -> dict[str, tuple[Report, Report]]:
+        """Of each fusion's pruned trials: the best, and the sparsest within 2 points of it."""
+        by_fusion: dict[str, list[Report]] = {}
+        for attempt, report in self._reports.items():
+            trial = self._trials[attempt]
+            if trial.pruning and report.usable("metric", "remaining"):
+                by_fusion.setdefault(trial.fusion.name, []).append(report)
+        best = {}
+        for fusion, reports in by_fusion.items():
+            top = max(reports, key=lambda r: r.metric)
+            near = [r for r in reports if r.metric >= top.metric - _NEAR_BEST]
+            best[fusion] = (top, min(near, key=lambda r: r.remaining))
+        return best

@@ -1,0 +1,194 @@
+"""What the frontier studies share: options, the plan that they ask for, and its report."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bermo_ray.command_line.options import OneTaskOptions, by_backbone, default
+from bermo_ray.command_line.shell import Session
+from bermo_ray.errors import UserError
+from bermo_ray.record import Report, Status
+from bermo_ray.results import (
+    average_seeds,
+    efficiency,
+    figures,
+    frontier,
+    hypervolume,
+    keep_most_seeds,
+    load_all,
+    text,
+)
+from bermo_ray.results.schemas import make_schema
+from bermo_ray.search.arm_search import EarlierTrials
+from bermo_ray.search.frontier_search import FrontierSearch
+from bermo_ray.search.plan import Plan
+from bermo_ray.search.recommended import Range, recommend
+from bermo_ray.search.space import LogUniform, Space
+from bermo_ray.search.target import Target
+from bermo_ray.search.target_search import TargetSearch
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.trial import Pruning, Trial
+
+_DEFAULT_MATCH_TARGET = "0.99x"  # of the matched arm's own dense baseline
+ANSWERS = make_schema(
+    ("fusion", pa.string(), ""),
+    ("target_metric", pa.float64(), "metric asked for"),
+    ("dense_metric", pa.float64(), "the baseline's, mean over seeds"),
+    ("met", pa.bool_(), "whether a recipe met it on average, over all seeds"),
+    ("recipe", pa.string(), "that one, the sparsest; else the one that came closest"),
+    ("trial_id", pa.string(), "with the first seed"),
+    ("earlier", pa.bool_(), "whether that one is an earlier study's"),
+    ("multiplier", pa.float64(), "λ"),
+    ("learning_rate", pa.float64(), ""),
+    ("score_learning_rate", pa.float64(), ""),
+    ("remaining", pa.float64(), "mean over seeds"),
+    ("metric", pa.float64(), "mean over seeds"),
+    ("seeds", pa.int64(), "how many it has"),
+    ("seeds_met", pa.int64(), "how many met the target"),
+    ("sureness", pa.float64(), "chance that its mean meets it, by t, without the first seed"),
+)
+
+
+@dataclass(frozen=True)
+class FrontierOptions(OneTaskOptions):
+    """Options of a search over λ and rates."""
+
+    fusions: tuple[str, ...] = ("last", "bermo")
+    """What is compared."""
+    trials: int = 8
+    """Trials searched for each fusion."""
+    multipliers: Annotated[Range | None, by_backbone] = None
+    """Range of λ, the multiplier of the penalty (log scale)."""
+    learning_rates: Annotated[Range | None, by_backbone] = None
+    """Range of the weights' learning rate (log scale)."""
+    score_learning_rates: Annotated[Range | None, by_backbone] = None
+    """Range of the learning rate of mask scores and fusion scalars (log scale)."""
+    target: Annotated[str | None, default("the complete frontier")] = None
+    """Search for the fewest weights that keep a metric: 0.885, or 0.99x of the dense baseline."""
+    match: Annotated[str | None, default("each its own")] = None
+    """The other fusions aim at what this one's answer reached (its own target: 0.99x, if none)."""
+    fresh: bool = False
+    """Learn nothing from earlier studies in the store."""
+
+
+F = TypeVar("F", bound=FrontierOptions)
+
+
+def plan_frontier(options: FrontierOptions, pruning: Pruning) -> Plan:
+    """Dense baselines, then λ and rates of each fusion: the frontier, or a target on it."""
+    space = make_space(options, pruning)
+    base = next(iter(space.arms.values()))
+    earlier = [] if options.fresh else read_earlier(options, base.data.data_dir)
+    if options.target is None and options.match is None:
+        return FrontierSearch(space, options.trials, options.seeds, earlier)
+    target = Target.parse(options.target or _DEFAULT_MATCH_TARGET)
+    metric = get_task(options.task).metric
+    if not target.relative and target.value > 1:
+        raise UserError(f"target: got {target.value:g}, but {metric} is at most 1")
+    return TargetSearch(space, target, options.trials, options.seeds, options.match, earlier)
+
+
+def make_space(options: FrontierOptions, pruning: Pruning) -> Space:
+    """An arm for each fusion; λ and both rates are searched."""
+    recommended = recommend(pruning.method, options.backbone)
+    ranges = {
+        name: _make_range(name, getattr(options, name) or getattr(recommended, name))
+        for name in ("multipliers", "learning_rates", "score_learning_rates")
+    }
+    base = options.base_trial(pruning.method).replace(
+        pruning=pruning, optimizer__learning_rate=ranges["learning_rates"].quantile(0.5)
+    )
+    return Space(
+        arms={fusion: base.replace(fusion__name=fusion) for fusion in options.fusions},
+        ranges={
+            "pruning__multiplier": ranges["multipliers"],
+            "optimizer__learning_rate": ranges["learning_rates"],
+            "optimizer__score_learning_rate": ranges["score_learning_rates"],
+        },
+        sparsity_key="pruning__multiplier",
+    )
+
+
+def _make_range(option: str, ends: Range) -> LogUniform:
+    try:
+        return LogUniform(*ends)
+    except UserError as error:
+        raise UserError(*(p.replace("range", option, 1) for p in error.problems)) from None
+
+
+def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrials:
+    """Completed trials of other studies in the store, of the same task and data.
+
+    A resumed study goes on with what it knew at its start, so its own trials are no earlier ones.
+    """
+    table = load_all(options.store.uri)
+    wanted = pc.and_(
+        pc.equal(table["task"], options.task), pc.equal(table["status"], str(Status.COMPLETED))
+    )
+    earlier = []
+    for row in table.filter(wanted).to_pylist():
+        trial = Trial.from_json(row["trial_json"])
+        is_same_data = trial.data.data_dir == data_dir  # it is not part of a trial's id
+        if is_same_data and row["study"] != options.name:
+            report = Report(
+                status=Status.COMPLETED, metric=row["metric"], remaining=row["remaining"]
+            )
+            earlier.append((trial, report))
+    return earlier
+
+
+def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
+    """Prints, draws and keeps what came out; gives the frontier, of means over seeds."""
+    plan, metric = session.study.plan, get_task(session.options.task).metric
+    averaged = keep_most_seeds(average_seeds(table))
+    front = frontier(averaged)
+    session.print(text.frontier_table(front, metric))
+    tables = {"trials": table, "frontier": front}
+    if isinstance(plan, FrontierSearch):  # a search for one point says nothing of the rest
+        session.print(_describe_hypervolume(averaged))
+    if isinstance(plan, TargetSearch):
+        tables["answers"] = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
+        session.print(*text.describe_answers(tables["answers"], metric))
+        session.print(*_compare_with_match(session.options.match, table, tables["answers"]))
+    figure = figures.frontier_figure(table, front, metric, session.study.folder / "frontier.png")
+    session.publish(tables, [figure])
+    if isinstance(plan, TargetSearch) and plan.refusals:
+        raise UserError(*plan.refusals)
+    return front
+
+
+def _describe_hypervolume(averaged: pa.Table) -> str:
+    rows = [row for row in hypervolume(averaged).to_pylist() if row["method"] != "dense"]
+    areas = ", ".join(f"{row['fusion']} {row['hypervolume']:.4f}" for row in rows)
+    return f"hypervolume (higher is better): {areas}"
+
+
+def _compare_with_match(match: str | None, table: pa.Table, answers: pa.Table) -> list[str]:
+    """How many times fewer weights the others need than the fusion that is matched."""
+    if match is None:
+        return []
+    recipes = keep_most_seeds(average_seeds(table))["recipe"]
+    pruned = table.filter(
+        pc.and_(pc.not_equal(table["method"], "dense"), pc.is_in(table["recipe"], recipes))
+    )
+    lines = []
+    for row in answers.to_pylist():
+        fusion, level = row["fusion"], row["target_metric"]
+        if fusion == match:
+            continue
+        first, second = (pruned.filter(pc.equal(pruned["fusion"], f)) for f in (match, fusion))
+        result = efficiency(first, second, level)
+        if not result.ratio > 0:  # NaN too
+            lines.append(f"at {level:.4f}: one of {match} and {fusion} has no point")
+            continue
+        interval = "one seed, so no interval"
+        if result.seeds > 1:
+            interval = f"95 % over {result.seeds} seeds: {result.low:.2f} to {result.high:.2f}"
+        if result.undecided > 0.05:  # an interval of the others alone would be too narrow
+            interval = f"no interval: {result.undecided:.0%} of resamples do not get there"
+        lines.append(
+            f"at {level:.4f} {fusion} needs 1/{result.ratio:.2f} of {match}'s weights ({interval})"
+        )
+    return lines

@@ -1,0 +1,267 @@
+"""The shell around studies: parsing, exit codes, signals, resuming, and what is printed.
+
+The library knows no flags: its errors name fields, which become the options that a user typed.
+"""
+
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from bermo_ray import plugins
+from bermo_ray.command_line.display import Display, format_clock
+from bermo_ray.command_line.options import StudyOptions
+from bermo_ray.command_line.program import EXIT_INTERRUPTED, run_command
+from bermo_ray.errors import StudyInterrupted, UserError
+from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
+from bermo_ray.search.plan import Plan
+from bermo_ray.study import STUDY_FILE, Study, check_resources
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.tracking.store import RUNS, store_uri
+
+O = TypeVar("O", bound=StudyOptions)  # noqa: E741
+
+# Options that do not describe the study itself, so may differ when it is resumed.
+_PASSING_OPTIONS = {"resume", "dry_run", "name", "runs"}
+
+
+@dataclass
+class Session(Generic[O]):
+    """A study on the command line: what was asked, the study, and where to print."""
+
+    options: O
+    study: Study
+    console: Console = field(default_factory=lambda: Console(highlight=False))
+
+    def print(self, *things: Any) -> None:
+        """Prints tables and lines."""
+        for thing in things:
+            self.console.print(thing)
+
+    def publish(self, tables: Mapping[str, pa.Table], figure_files: Sequence[Path] = ()) -> None:
+        """Keeps tables and figures with the study, and says where to look next."""
+        files = self.study.publish(tables, figure_files)
+        uri, store = self.study.uri, self.study.store
+        browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
+        argument = ""
+        if uri != store_uri(Path(RUNS)):
+            argument = f", uri={uri!r}"
+            in_runs = uri == store_uri(store.runs.expanduser())
+            browse += ["--runs", str(store.runs)] if in_runs else ["--tracking-uri", uri]
+        for line in (
+            f"\nresults  {self.study.folder}/",
+            f"         {', '.join(file.name for file in files)}",
+            f"browse   {shlex.join(browse)}",
+            f"query    bermo_ray.load({self.study.name!r}{argument})",
+        ):
+            self.console.print(line, soft_wrap=True)
+
+
+def run_study(
+    kind: str,
+    options_type: type[O],
+    make_plan: Callable[[O], Plan],
+    report: Callable[[Session[O], pa.Table], object],
+) -> None:
+    """A study script's main: options from the command line, trials, report.
+
+    Args:
+        kind: Name of the script; its studies' default name and MLflow experiment.
+        options_type: Dataclass of the options.
+        make_plan: Which trials the options ask for.
+        report: Prints, draws and publishes what came out.
+    """
+    names = [option.name for option in fields(options_type)]
+    run_command(lambda: _run_study(kind, options_type, make_plan, report), names)
+
+
+def _run_study(
+    kind: str,
+    options_type: type[O],
+    make_plan: Callable[[O], Plan],
+    report: Callable[[Session[O], pa.Table], object],
+) -> None:
+    options = parse(options_type)
+    if options.resume:
+        options = _resumed_options(kind, options)
+    elif options.name is None:
+        options = replace(options, name=f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}")
+    plugins.add_working_directory()
+    plugins.load_plugins(options.plugin)
+    session = Session(options, _make_study(kind, options, make_plan))
+    if options.dry_run:
+        _print_preview(session)
+        return
+    report(session, _run_trials(session))
+
+
+def parse(options_type: type[O]) -> O:
+    """The command line's options; ``--help`` tells each with its default."""
+    return tyro.cli(
+        options_type, description=options_type.__doc__, config=(tyro.conf.FlagCreatePairsOff,)
+    )
+
+
+def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
+    """The study that the options describe, checked; all of their problems at once."""
+    problems = [
+        f"{name}: got {value}, expected >= 1"
+        for name in ("trials", "concurrent")
+        if (value := getattr(options, name, None)) is not None and value < 1
+    ]
+    if not options.seeds or len(set(options.seeds)) < len(options.seeds):
+        problems.append(f"seeds: got {list(options.seeds)}, expected different numbers")
+        raise UserError(*problems)
+    try:
+        plan = make_plan(options)
+    except UserError as error:
+        raise UserError(*problems, *check_resources(options.resources), *error.problems) from None
+    assert options.name is not None
+    study = Study(
+        options.name,
+        plan,
+        options.resources,
+        options.store,
+        kind=kind,
+        settings=_plain_options(options),
+        backend=options.backend,
+        concurrent=options.concurrent,
+        plugins=options.plugin,
+        listeners=[_make_display(options.name, plan)],
+    )
+    try:
+        study.check(options.resume)
+    except UserError as error:
+        problems += error.problems
+    if problems:
+        raise UserError(*problems)
+    return study
+
+
+def _make_display(name: str, plan: Plan) -> Display:
+    tasks = {trial.data.task for trial in plan.representatives()}
+    try:
+        metrics = {get_task(task).metric for task in tasks}
+    except UserError:  # the check of the trials says it better
+        metrics = set()
+    return Display(name, metrics.pop() if len(metrics) == 1 else "metric", len(tasks) > 1)
+
+
+def _run_trials(session: Session[O]) -> pa.Table:
+    """Runs the study; Ctrl-C and a terminated process leave one that ``--resume`` takes up."""
+    started = time.monotonic()
+    _print_sources(session)
+    # A terminated process saves its state as one that is stopped by Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda signum, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        table = session.study.run(session.options.resume)
+    except StudyInterrupted:
+        _print_resume_hint(session)
+        sys.exit(EXIT_INTERRUPTED)
+    took = format_clock(time.monotonic() - started)
+    session.print(f"{table.num_rows} trials ended in {took}")
+    return table
+
+
+def _print_sources(session: Session[O]) -> None:
+    """Where the rows of real tasks are read."""
+    by_task = {trial.data.task: trial.data for trial in session.study.plan.representatives()}
+    for name, data in by_task.items():
+        task = get_task(name)
+        for part in ("train", task.dev) if name not in EMBEDDED_TASKS else ():
+            path = _shown(Path(task.open_source(data, part).where))
+            session.console.print(f"{name}, {part}: {path}", soft_wrap=True)
+
+
+def _print_resume_hint(session: Session[O]) -> None:
+    study, runs = session.study, session.options.runs
+    again = [_shown(Path(sys.executable)), sys.argv[0], "--resume", "--name", study.name]
+    again += [] if runs == Path(RUNS) else ["--runs", str(runs)]
+    session.print("stopped; what is done is kept. Go on with:")
+    session.console.print(f"  {shlex.join(again)}", soft_wrap=True)
+
+
+def _print_preview(session: Session[O]) -> None:
+    """What is known of the trials before any has run."""
+    study, plan = session.study, session.study.plan
+    rows = plan.preview()
+    most = "" if len(rows) == plan.most_trials else "at most "
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    shared = [n for n in names if len({row.get(n, "") for row in rows}) == 1 and len(rows) > 1]
+    varied = [name for name in names if name not in shared]
+    table = Table(box=None)
+    for name in ["", *varied]:
+        table.add_column(name)
+    for number, row in enumerate(rows, 1):
+        table.add_row(str(number), *(row.get(name, "") for name in varied))
+    session.print(f"{study.name}: {most}{plan.most_trials} trials", table)
+    first = plan.representatives()[0]
+    common = [f"{name} {rows[0][name]}" for name in shared]
+    common.append(f"{first.epochs} epochs of batches of {first.batch_size}")
+    session.print(f"each: {', '.join(common)}, {study.resources.workers} worker(s)")
+
+
+def _resumed_options(kind: str, options: O) -> O:
+    """The options that a study was started with; those given now must agree.
+
+    Raises:
+        UserError: no such study, one of another kind, or other options.
+    """
+    runs = options.runs.expanduser()
+    name = options.name or _newest_study(kind, runs)
+    file = runs / name / STUDY_FILE
+    if not file.is_file():
+        raise UserError(f"resume: no study {name!r} in {runs}")
+    content = json.loads(file.read_text())
+    problems = []
+    if content["kind"] != kind:
+        problems.append(f"name: {name} is a study of {content['kind']}, not of {kind}")
+    if content["folder"] != str(file.parent.absolute()):
+        problems.append(f"runs: {name} was started in {content['folder']}; move it back")
+    given, saved = _plain_options(options), content["settings"]
+    for option in fields(options):
+        is_default = given[option.name] == _plain(option.default)
+        if option.name in _PASSING_OPTIONS or is_default:
+            continue
+        if given[option.name] != saved[option.name]:
+            got, was = given[option.name], saved[option.name]
+            problems.append(f"{option.name}: got {got}, but {name} was started with {was}")
+    if problems:
+        raise UserError(*problems)
+    kept = {k: v for k, v in saved.items() if k not in _PASSING_OPTIONS}
+    kept = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+    return replace(options, **kept, name=name)
+
+
+def _newest_study(kind: str, runs: Path) -> str:
+    files = sorted(runs.glob(f"*/{STUDY_FILE}"), key=lambda file: file.stat().st_mtime)
+    names = [f.parent.name for f in files if json.loads(f.read_text())["kind"] == kind]
+    if not names:
+        raise UserError(f"resume: no {kind} study in {runs}")
+    return names[-1]
+
+
+def _shown(path: Path) -> str:
+    """A path as a person would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _plain_options(options: StudyOptions) -> dict[str, Any]:
+    return {option.name: _plain(getattr(options, option.name)) for option in fields(options)}

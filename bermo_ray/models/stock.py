@@ -1,0 +1,90 @@
+"""Stock `transformers` models with a task's head, so that what is trained loads anywhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from bermo_ray.errors import UserError
+from bermo_ray.models import backbone
+from bermo_ray.tasks.heads import HeadKind
+from bermo_ray.tasks.task import Task
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without transformers' bars, and its warning of a new head, which is expected."""
+    from transformers import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def load_stock(name: str, task: Task, needs_head: bool = False) -> Any:
+    """The stock model of a backbone with the task's head, weights in float32.
+
+    Weights that the checkpoint lacks (the head's) are drawn from torch's generator: seed it first.
+
+    Args:
+        name: The backbone's name or folder.
+        task: Whose head kind and labels the model gets.
+        needs_head: Refuses a checkpoint without the head's weights.
+
+    Raises:
+        UserError: the family has no such head, or the checkpoint's weights are not the encoder's.
+    """
+    import transformers
+
+    stock_class = getattr(transformers, task.head.stock_class)
+    if type(backbone.load_config(name)) not in stock_class._model_mapping:
+        raise UserError(f"backbone {name!r}: its family has no head for {task.head} tasks")
+    settings = {"dtype": torch.float32} | task.head.config_settings(task.labels)
+    try:
+        with quiet_transformers():
+            network, info = stock_class.from_pretrained(
+                backbone.locate(name), output_loading_info=True, **settings
+            )
+    except (OSError, RuntimeError, SafetensorError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"backbone {name!r}: its weights can't be loaded: {why}") from error
+    _check_loaded(
+        name, task.head, f"{network.base_model_prefix}.", info["missing_keys"], needs_head
+    )
+    return network
+
+
+def _check_loaded(
+    name: str, head: HeadKind, encoder: str, missing: list[str], needs_head: bool
+) -> None:
+    """Refuses a checkpoint that lacks weights of its encoder or, with ``needs_head``, of its head;
+    a pooler is often left out."""
+    missing = [key for key in missing if ".pooler." not in key]
+    of_encoder = [key for key in missing if key.startswith(encoder)]
+    of_head = [key for key in missing if not key.startswith(encoder)]
+    if needs_head and of_head:
+        raise UserError(f"{name!r} has no trained head for {head} tasks: no {of_head[0]}")
+    if of_encoder:
+        raise UserError(
+            f"backbone {name!r}: its weights are not those of its config: {len(of_encoder)} are "
+            f"missing, {min(of_encoder)} for one"
+        )
+
+
+def tokens_read(network: Any, head: HeadKind) -> slice:
+    """Which tokens of a row the head reads: one for most classifiers, all for other kinds."""
+    if not head.reads_one_token:
+        return slice(None)
+    config = network.config
+    if config.model_type == "xlnet":
+        return slice(-1, None) if config.summary_type == "last" else slice(None)
+    # ModernBERT may average; the others read their first token.
+    return slice(1) if getattr(config, "classifier_pooling", "cls") == "cls" else slice(None)

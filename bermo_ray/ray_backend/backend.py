@@ -1,0 +1,65 @@
+"""Ray as the place where a study's trials run."""
+
+from collections.abc import Sequence
+
+from bermo_ray import plugins
+from bermo_ray.errors import UserError
+from bermo_ray.ray_backend import cluster, tuner
+from bermo_ray.ray_backend.trials import TrialConfig
+from bermo_ray.record import Listener
+from bermo_ray.search.plan import Plan
+from bermo_ray.tracking.store import STORAGE_VARIABLE, Store
+from bermo_ray.training.reporter import Resources
+
+
+class RayBackend:
+    """Runs trials on the Ray cluster that is there, or on one of its own.
+
+    1. :meth:`open` connects, and refuses what the cluster can never run.
+    2. :meth:`run` runs a plan, or goes on with one that was cut off.
+    3. :meth:`close` stops the cluster if :meth:`open` started it.
+    """
+
+    def __init__(
+        self, resources: Resources, concurrent: int | None = None, plugins: Sequence[str] = ()
+    ) -> None:
+        self.resources, self.concurrent, self.plugins = resources, concurrent, tuple(plugins)
+        self._cluster: cluster.Cluster | None = None
+
+    def open(self, store: Store) -> tuple[int, str]:
+        """Connects; gives how many trials run at once, and where.
+
+        Raises:
+            UserError: not even one trial fits, or nodes would not see each other's checkpoints.
+        """
+        self._cluster = cluster.connect(plugins.plugin_paths(self.plugins))
+        at_once = cluster.count_concurrent(self._cluster, self.resources, self.concurrent)
+        if self._cluster.nodes > 1 and not store.is_shared:
+            raise UserError(
+                "storage: trials may move between the cluster's nodes; give a folder or URI that "
+                f"all of them see (or set {STORAGE_VARIABLE})"
+            )
+        kind = "a Ray of its own" if self._cluster.started_here else "the running Ray cluster"
+        size = f"{self._cluster.cpus:g} CPUs, {self._cluster.gpus:g} GPUs"
+        return at_once, f"{kind} ({size})"
+
+    def has_state(self, store: Store, study: str) -> bool:
+        """Whether there is a state to go on from."""
+        return tuner.has_state(store.checkpoints, study)
+
+    def run(
+        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+    ) -> Plan | None:
+        """Runs all trials; the plan with what it learned, or None when interrupted."""
+        assert self._cluster is not None, "open() comes first"
+        concurrent = cluster.count_concurrent(self._cluster, self.resources, self.concurrent)
+        config = TrialConfig(self.resources, store.checkpoints, self.plugins)
+        return tuner.run_plan(
+            plan, config, listeners, name=study, concurrent=concurrent, resume=resume
+        )
+
+    def close(self) -> None:
+        """Leaves a cluster that was joined as it is."""
+        if self._cluster is not None:
+            cluster.disconnect(self._cluster)
+            self._cluster = None

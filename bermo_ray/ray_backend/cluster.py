@@ -1,0 +1,137 @@
+"""Ray: start it or join it, and see before any trial whether the trials can run there at all."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bermo_ray.errors import UserError
+from bermo_ray.training.reporter import Resources
+
+# Where `ray up` leaves the cluster's description on the head: what it may grow to.
+BOOTSTRAP_CONFIG = Path("~/ray_bootstrap_config.yaml")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What Ray has now, and what its autoscaler may make of it."""
+
+    cpus: float
+    gpus: float
+    most_gpus: float  # with all nodes that the autoscaler may start
+    gpu_node_cpus: float  # CPUs of the largest node with a GPU
+    nodes: int  # that there are or may be
+    started_here: bool
+
+
+def connect(py_modules: Sequence[str] = ()) -> Cluster:
+    """Joins the running cluster (RAY_ADDRESS, or one on this machine), else starts one here.
+
+    Args:
+        py_modules: Files or folders of modules that Ray sends to every worker.
+    """
+    import ray
+
+    os.environ.update({k: v for k, v in quiet_environment().items() if k not in os.environ})
+    # Tune: our own display and records; state saved often, so that a kill loses little.
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")
+    was_initialized = ray.is_initialized()
+    environment: dict[str, Any] = {"env_vars": quiet_environment()}
+    if py_modules:
+        environment["py_modules"] = list(py_modules)
+    try:
+        ray.init(
+            ignore_reinit_error=True,
+            log_to_driver=False,
+            logging_level="ERROR",
+            runtime_env=environment,
+        )
+    except (ConnectionError, ValueError) as error:
+        raise UserError(f"ray: {str(error).splitlines()[0]}") from error
+    node = ray._private.worker._global_node
+    resources = ray.cluster_resources()
+    alive = [n["Resources"] for n in ray.nodes() if n["Alive"]]
+    most_gpus, node_cpus, workers = _read_growth()
+    return Cluster(
+        cpus=resources.get("CPU", 0),
+        gpus=resources.get("GPU", 0),
+        most_gpus=max(resources.get("GPU", 0), most_gpus),
+        gpu_node_cpus=max([node_cpus, *(n.get("CPU", 0) for n in alive if n.get("GPU"))]),
+        nodes=max(len(alive), 1 + workers),
+        started_here=not was_initialized and node is not None and node.is_head(),
+    )
+
+
+def disconnect(cluster: Cluster) -> None:
+    """Stops what :func:`connect` started; a cluster that was joined goes on."""
+    import ray
+
+    if cluster.started_here:
+        ray.shutdown()
+
+
+def quiet_environment() -> dict[str, str]:
+    """Variables for Ray's processes: no usage report, no noise, reports every 0.1 s."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+        # An actor that is reused waits this long for the trial before to wind up.
+        "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore"),
+    }
+
+
+def _read_growth() -> tuple[float, float, int]:
+    """What the autoscaler may come to: GPUs in all, CPUs of its largest GPU node, worker nodes."""
+    import yaml
+
+    file = BOOTSTRAP_CONFIG.expanduser()
+    content = (yaml.safe_load(file.read_text()) or {}) if file.is_file() else {}
+    types = content.get("available_node_types", {})
+    workers = [
+        (t.get("resources", {}), t.get("max_workers", content.get("max_workers", 0)))
+        for name, t in types.items()
+        if name != content.get("head_node_type")
+    ]
+    gpus = [(r.get("GPU", 0), count) for r, count in workers]
+    most = min(
+        sum(each * count for each, count in gpus),
+        content.get("max_workers", 0) * max([each for each, _ in gpus], default=0),
+    )
+    cpus = max([r.get("CPU", 0) for r, count in workers if r.get("GPU") and count], default=0)
+    nodes = min(content.get("max_workers", 0), sum(count for _, count in workers))
+    return float(most), float(cpus), int(nodes)
+
+
+def count_concurrent(cluster: Cluster, resources: Resources, asked: int | None) -> int:
+    """How many trials run at once.
+
+    Raises:
+        UserError: not even one fits, with the numbers.
+    """
+    workers, cpus = resources.workers, resources.cpus_per_worker
+    if resources.gpus:
+        if workers > cluster.most_gpus:
+            raise UserError(
+                f"gpus: a trial needs {workers} GPU(s), this Ray cluster has {cluster.gpus:g} and "
+                f"may grow to {cluster.most_gpus:g}; do without, or `ray up cluster.yaml`"
+            )
+        if cpus > cluster.gpu_node_cpus:
+            raise UserError(
+                f"cpus_per_worker: got {cpus}, but a node with a GPU has "
+                f"{cluster.gpu_node_cpus:g} CPUs"
+            )
+        fitting = cluster.most_gpus // workers
+    else:
+        if workers * cpus > cluster.cpus:
+            raise UserError(
+                f"workers: a trial needs {workers * cpus} CPUs ({workers} workers × {cpus}), this "
+                f"Ray cluster has {cluster.cpus:g}"
+            )
+        fitting = cluster.cpus // (workers * cpus)
+    return min(int(fitting), asked or int(fitting))

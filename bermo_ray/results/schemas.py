@@ -1,0 +1,66 @@
+"""The schemas of tables that are derived from the trials, every column with its meaning."""
+
+import pyarrow as pa
+
+TEXT, INTEGER, NUMBER, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+LAYERS = pa.list_(pa.int64())
+SIGNIFICANCE_LEVEL = 0.05  # of McNemar's test
+
+
+def make_schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
+    """A schema from (name, type, meaning) of each column; the meaning is the field's metadata."""
+    return pa.schema(
+        [pa.field(name, kind, metadata={"meaning": meaning}) for name, kind, meaning in columns]
+    )
+
+
+LOSSES = make_schema(
+    ("task", TEXT, ""),
+    ("backbone", TEXT, ""),
+    ("strategy", TEXT, "'none' for the undropped model"),
+    ("layers_dropped", INTEGER, "how many"),
+    ("dropped_layers", LAYERS, "which, counted from 1; of the first seed"),
+    ("seeds", INTEGER, "trainings behind the means"),
+    ("metric", NUMBER, "mean over seeds"),
+    ("loss", NUMBER, "points below the undropped model, mean over seeds"),
+    ("parameters", INTEGER, "of the model with its head"),
+    ("saved", NUMBER, "share of the undropped model's parameters that was dropped"),
+    ("train_speedup", NUMBER, "rows per second over the undropped model's; medians by depth"),
+    ("infer_speedup", NUMBER, "the undropped model's latency over this one's; medians by depth"),
+)
+COUNTS = make_schema(
+    ("task", TEXT, ""),
+    ("backbone", TEXT, ""),
+    ("strategy", TEXT, "'none' where nothing but the undropped model was trained"),
+    ("threshold", NUMBER, "points that may be lost"),
+    ("layers_dropped", INTEGER, "the most whose loss on the selection half of dev is within it"),
+    ("dropped_layers", LAYERS, "which, counted from 1"),
+    ("layers_left", INTEGER, ""),
+    ("metric", NUMBER, "the undropped model's on the verification half of dev"),
+    ("loss_selection", NUMBER, "points lost on the half that the count was found on"),
+    ("loss_verification", NUMBER, "points lost on the other half"),
+    (
+        "p_value",
+        NUMBER,
+        "McNemar, verification half, first seed; null: none dropped, or regression",
+    ),
+    ("significant", FLAG, f"p < {SIGNIFICANCE_LEVEL}"),
+    ("saved", NUMBER, "share of the undropped model's parameters that was dropped"),
+    ("trainings", INTEGER, "trainings of this task and encoder, for all thresholds together"),
+    ("grid", INTEGER, "trainings that trying every count would have taken"),
+    ("monotone", FLAG, "whether more layers dropped never lost less, where it was tried"),
+)
+MIXES = make_schema(
+    ("size", NUMBER, "share of the encoder's prunable weights asked for"),
+    ("layers_dropped", INTEGER, "how many"),
+    ("target_density", NUMBER, "density asked for in the layers left; null: not pruned"),
+    ("remaining", NUMBER, "share of the encoder's parameters left, mean over seeds"),
+    ("metric", NUMBER, "mean over seeds"),
+    ("metric_sd", NUMBER, "over seeds; null of one"),
+    ("latency", NUMBER, "seconds of a dense forward; median over trials of that depth"),
+    ("seeds", INTEGER, ""),
+    ("best", FLAG, "the highest mean metric of its size"),
+    ("p_value", NUMBER, "McNemar against the best of its size, first seed"),
+    ("on_frontier", FLAG, "no mix is smaller, better and faster at once"),
+    ("run_id", TEXT, "of the first seed"),
+)

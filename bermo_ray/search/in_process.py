@@ -1,0 +1,117 @@
+"""Runs a plan in this process, one trial after the other: no Ray, no MLflow."""
+
+import itertools
+import json
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bermo_ray.record import Listener, Report, Status
+from bermo_ray.search.plan import Dialogue, Plan
+from bermo_ray.training.loop import train
+from bermo_ray.training.reporter import LocalReporter
+
+_LOG = "log.json"
+
+
+def has_log(folder: Path) -> bool:
+    """Whether a plan was run there before."""
+    return (folder / _LOG).is_file()
+
+
+def run_in_process(
+    plan: Plan, listeners: Sequence[Listener], folder: Path, threads: int = 1
+) -> Plan:
+    """Runs all trials of a plan; what was finished in ``folder`` before is not run again.
+
+    A Python error in a trial is a result, ``status=failed``; the others go on.
+    """
+    dialogue = Dialogue(plan)
+    if has_log(folder):
+        dialogue.replay(json.loads((folder / _LOG).read_text()))
+    try:
+        for attempt in _attempts(dialogue, folder):
+            _run_attempt(dialogue, attempt, listeners, folder, threads)
+            _write_log(dialogue, folder)
+    finally:
+        for listener in listeners:
+            listener.on_close()
+    return plan
+
+
+def _attempts(dialogue: Dialogue, folder: Path) -> Iterator[str]:
+    """Those that were interrupted, then new ones until the plan asks for no more."""
+    yield from list(dialogue.running)
+    for number in itertools.count(sum("asked" in entry for entry in dialogue.log)):
+        attempt = f"{number:05d}"
+        if dialogue.ask(attempt) is None:
+            return
+        _write_log(dialogue, folder)
+        yield attempt
+
+
+def _run_attempt(
+    dialogue: Dialogue, attempt: str, listeners: Sequence[Listener], folder: Path, threads: int
+) -> None:
+    trial = dialogue.running[attempt]
+    for listener in listeners:
+        listener.on_start(attempt, trial)
+    torch.set_num_threads(threads)
+    reporter = _ListenedReporter(folder / attempt)
+    reporter.dialogue, reporter.attempt, reporter.listeners = dialogue, attempt, listeners
+    try:
+        last = train(trial, reporter)
+    except _GivenUp as given_up:
+        last = given_up.report
+    except Exception as error:
+        last = _failure(error)
+        for listener in listeners:
+            listener.on_report(attempt, [last], "")
+    dialogue.tell(attempt, last)
+
+
+class _GivenUp(Exception):
+    """Ends a trial that its plan gives up."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.reason)
+        self.report = report
+
+
+def _failure(error: Exception) -> Report:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return Report(status=Status.FAILED, reason=reason, traceback=traceback.format_exc())
+
+
+class _ListenedReporter(LocalReporter):
+    """Passes reports on to the listeners, and ends the trial when its plan gives it up."""
+
+    dialogue: Dialogue
+    attempt: str
+    listeners: Sequence[Listener]
+
+    def report(
+        self,
+        report: Report,
+        save: Callable[[Path], None] | None,
+        history: Sequence[Report] = (),
+    ) -> None:
+        super().report(report, save, history)
+        reason = self.dialogue.give_up_reason(self.attempt, report)
+        if reason is not None:
+            report = replace(report, status=Status.STOPPED, reason=reason)
+        for listener in self.listeners:
+            listener.on_report(self.attempt, [*history, report], str(self.folder))
+            listener.on_refresh()
+        if reason is not None:
+            raise _GivenUp(report)
+
+
+def _write_log(dialogue: Dialogue, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    partial_file = folder / f"{_LOG}.partial"
+    partial_file.write_text(json.dumps(dialogue.log))
+    partial_file.replace(folder / _LOG)

@@ -1,0 +1,251 @@
+"""Study: a plan, where its trials run, and where its records go -> a table of results."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bermo_ray.errors import StudyInterrupted, UserError
+from bermo_ray.record import Listener, Status
+from bermo_ray.results import figures
+from bermo_ray.results.table import load
+from bermo_ray.search import in_process
+from bermo_ray.search.plan import Plan
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.tracking import recorder
+from bermo_ray.tracking.recorder import Recorder
+from bermo_ray.tracking.store import Store, connect, delete_unfinished_trials, find_study
+from bermo_ray.training.check import check_trials
+from bermo_ray.training.reporter import Resources
+
+STUDY_FILE = "study.json"
+
+
+class Backend(Protocol):
+    """Where trials run; see :class:`bermo_ray.ray_backend.backend.RayBackend`."""
+
+    def open(self, store: Store) -> tuple[int, str]:
+        """Gets ready; gives how many trials run at once, and where."""
+
+    def has_state(self, store: Store, study: str) -> bool:
+        """Whether there is a state to go on from."""
+
+    def run(
+        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+    ) -> Plan | None:
+        """Runs all trials; the plan with what it learned, or None when interrupted."""
+
+    def close(self) -> None:
+        """Frees what :meth:`open` took."""
+
+
+class InProcessBackend:
+    """Runs trials in this process, one after the other."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.threads = resources.cpus_per_worker
+
+    def open(self, store: Store) -> tuple[int, str]:
+        return 1, "this process"
+
+    def has_state(self, store: Store, study: str) -> bool:
+        return in_process.has_log(Path(store.checkpoints) / study)
+
+    def run(
+        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+    ) -> Plan | None:
+        folder = Path(store.checkpoints) / study
+        return in_process.run_in_process(plan, listeners, folder, self.threads)
+
+    def close(self) -> None:
+        pass
+
+
+def make_backend(
+    kind: Literal["ray", "process"],
+    resources: Resources,
+    concurrent: int | None = None,
+    plugins: Sequence[str] = (),
+) -> Backend:
+    """The backend of that kind; Ray is imported only where it is asked for."""
+    if kind == "process":
+        return InProcessBackend(resources)
+    from bermo_ray.ray_backend.backend import RayBackend
+
+    return RayBackend(resources, concurrent, plugins)
+
+
+class Study:
+    """A named run of a plan, with its records. It reads no command line, prints nothing and can be
+    run in a thread or a notebook.
+
+    1. :meth:`check` finds every problem that can be seen before anything starts.
+    2. :meth:`run` runs the trials, or goes on with those of an interrupted study.
+    3. :meth:`publish` keeps tables and figures made of the results.
+
+    Args:
+        name: Letters, digits, and ``. _ -``; unique in its store.
+        plan: Which trials are run.
+        resources: What one trial takes.
+        store: Where records go.
+        kind: What sort of study it is: the MLflow experiment that it belongs to.
+        settings: What describes the study, kept with it; a resumed study must have the same.
+        backend: ``ray``, or ``process`` for this process alone.
+        concurrent: Trials at once; as many as fit, if None.
+        plugins: Modules that define what the trials name.
+        listeners: Who else hears of the trials.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        resources: Resources | None = None,
+        store: Store | None = None,
+        *,
+        kind: str = "study",
+        settings: Mapping[str, Any] | None = None,
+        backend: Literal["ray", "process"] = "ray",
+        concurrent: int | None = None,
+        plugins: Sequence[str] = (),
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self.name, self.plan, self.kind = name, plan, kind
+        self.resources, self.store = resources or Resources(), store or Store()
+        self.settings, self.listeners = dict(settings or {}), list(listeners)
+        self.backend = make_backend(backend, self.resources, concurrent, plugins)
+        self.folder, self.uri = self.store.folder(name), self.store.uri
+        self._run_id: str | None = None
+        self._is_checked = False
+
+    def check(self, resume: bool = False) -> None:
+        """Finds every problem that can be seen without starting anything.
+
+        Raises:
+            UserError: with all of them, one line each.
+        """
+        problems = check_resources(self.resources)
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            problems.append(f"name: got {self.name!r}, expected letters, digits, and . _ -")
+        folder = self.folder.absolute()
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        if not os.access(nearest, os.W_OK):
+            problems.append(f"runs: can't write in {nearest}")
+        if not resume and self.folder.exists():
+            problems.append(f"name: a study {self.name!r} exists; resume it or rename")
+        for check in (self._check_trials, self._check_store):
+            try:
+                check()
+            except UserError as error:
+                problems += error.problems
+        if problems:
+            raise UserError(*dict.fromkeys(problems))
+        self._is_checked = True
+
+    def _check_trials(self) -> None:
+        check_trials(self.plan.representatives(), max(1, self.resources.workers))
+
+    def _check_store(self) -> None:
+        if not self.uri.startswith("sqlite:///"):
+            connect(self.uri)
+
+    def run(self, resume: bool = False) -> pa.Table:
+        """Runs the trials and gives the results table.
+
+        Args:
+            resume: Goes on with the interrupted study of this name.
+
+        Raises:
+            UserError: as :meth:`check`; the backend can't run the trials; nothing to resume.
+            StudyInterrupted: it was stopped; what is done is kept.
+        """
+        if not self._is_checked:
+            self.check(resume)
+        try:
+            concurrent, where = self.backend.open(self.store)
+            self._run_id = self._reopen() if resume else self._open()
+            for listener in self.listeners:
+                listener.on_open(self.plan.most_trials, concurrent, where)
+            self._run_trials(self._run_id, resume)
+        finally:
+            self.backend.close()
+        return load(self.name, self.uri)
+
+    def _run_trials(self, run_id: str, resume: bool) -> None:
+        """Runs the plan; the study's own MLflow run is closed whatever happens."""
+        status = Status.FAILED
+        listeners = [self._recorder(run_id), *self.listeners]
+        try:
+            plan = self.backend.run(self.plan, listeners, self.store, self.name, resume)
+            if plan is None:
+                raise StudyInterrupted(self.name)
+            self.plan, status = plan, Status.COMPLETED
+        except KeyboardInterrupt as interrupt:
+            status = Status.INTERRUPTED
+            raise StudyInterrupted(self.name) from interrupt
+        finally:
+            recorder.close_study(self.uri, run_id, status)
+
+    def _recorder(self, run_id: str) -> Recorder:
+        return Recorder(
+            self.uri,
+            self.name,
+            run_id,
+            asdict(self.resources),
+            draw=figures.trial_figures,
+            metric_of=lambda trial: get_task(trial.data.task).metric,
+        )
+
+    def _open(self) -> str:
+        run_id = recorder.open_study(
+            self.uri, self.kind, self.name, self.settings, self.plan.to_json()
+        )
+        self.folder.mkdir(parents=True)
+        content = {
+            "kind": self.kind,
+            "folder": str(self.folder.absolute()),
+            "settings": self.settings,
+        }
+        (self.folder / STUDY_FILE).write_text(json.dumps(content, indent=1))
+        return run_id
+
+    def _reopen(self) -> str:
+        run = find_study(self.uri, self.name)
+        if run is None:
+            raise UserError(f"resume: study {self.name!r} is not in {self.uri}")
+        run_id = str(run.info.run_id)
+        recorder.reopen_study(self.uri, run_id)
+        if not self.backend.has_state(self.store, self.name):
+            delete_unfinished_trials(self.uri, run_id)
+        return run_id
+
+    def publish(
+        self, tables: Mapping[str, pa.Table], figure_files: Sequence[Path] = ()
+    ) -> list[Path]:
+        """Keeps tables (as parquet) and figures in the study's folder and its MLflow run; gives
+        their files."""
+        assert self._run_id is not None, "run() comes first"
+        files = list(figure_files)
+        for name, table in tables.items():
+            file = self.folder / f"{name}.parquet"
+            partial_file = file.with_suffix(".partial")
+            pq.write_table(table, partial_file)
+            partial_file.replace(file)
+            files.append(file)
+        recorder.add_files(self.uri, self._run_id, files)
+        return files
+
+
+def check_resources(resources: Resources) -> list[str]:
+    """What is wrong with them, one line each."""
+    return [
+        f"{name}: got {value}, expected >= 1"
+        for name in ("workers", "cpus_per_worker")
+        if (value := getattr(resources, name)) < 1
+    ]

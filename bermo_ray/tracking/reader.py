@@ -1,0 +1,120 @@
+"""Reads trials out of MLflow's store: straight from SQLite's tables, or through its client.
+
+The client takes a second for every few hundred runs; a local store is read as what it is.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bermo_ray.errors import UserError
+from bermo_ray.record import FIELDS, Source
+from bermo_ray.tracking import store
+from bermo_ray.tracking.store import SQLITE
+
+
+@dataclass
+class Run:
+    """One trial's run, as the store has it; times in ms."""
+
+    run_id: str
+    started: int
+    ended: int | None
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def read_study(uri: str, study: str) -> list[Run]:
+    """All trials of a study, oldest first.
+
+    Raises:
+        UserError: no such study in that store.
+    """
+    if uri.startswith(SQLITE):
+        with closing(_open(uri)) as database:
+            parents = _select_runs(database, {"bermo.kind": "study", "bermo.study": study})
+            newest = sorted(parents, key=lambda run: run[1])[-1:]
+            if newest:
+                return _read(database, {"mlflow.parentRunId": newest[0][0]})
+    else:
+        parent = store.find_study(uri, study)
+        if parent is not None:
+            return _from_client(store.trial_runs(store.connect(uri), parent.info.run_id))
+    raise UserError(f"no study {study!r} in {uri}")
+
+
+def read_all(uri: str) -> list[Run]:
+    """The trials of all studies in a store; none where there is no store yet."""
+    if uri.startswith(SQLITE):
+        if not Path(uri.removeprefix(SQLITE)).is_file():
+            return []
+        with closing(_open(uri)) as database:
+            return _read(database, {"bermo.kind": "trial"})
+    return _from_client(store.all_trial_runs(store.connect(uri)))
+
+
+def _from_client(runs: Iterable[Any]) -> list[Run]:
+    return [
+        Run(
+            r.info.run_id, r.info.start_time, r.info.end_time,
+            r.data.tags, r.data.params, r.data.metrics,
+        )
+        for r in runs
+    ]  # fmt: skip
+
+
+def _open(uri: str) -> sqlite3.Connection:
+    file = Path(uri.removeprefix(SQLITE))
+    try:
+        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        database.execute("SELECT run_uuid FROM runs LIMIT 1")
+    except sqlite3.Error as error:
+        raise UserError(f"tracking_uri: can't read {uri}: {error}") from error
+    return database
+
+
+def _select_runs(
+    database: sqlite3.Connection, tags: dict[str, str]
+) -> list[tuple[str, int, int | None]]:
+    """(id, start, end) of the runs that carry all these tags, oldest first."""
+    clause = " AND ".join(
+        "run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)" for _ in tags
+    )
+    values = [word for pair in tags.items() for word in pair]
+    query = (
+        "SELECT run_uuid, start_time, end_time FROM runs WHERE lifecycle_stage = 'active' "
+        f"AND {clause} ORDER BY start_time, rowid"
+    )
+    return database.execute(query, values).fetchall()
+
+
+def _keys(source: Source) -> list[str]:
+    """What a row of the results is made of, so that no more than that is read."""
+    return [f"{f.key}/" if f.spread else f.key for f in FIELDS if f.source == source]
+
+
+# Table of MLflow's, the value in it, the attribute of Run, and the keys that are read.
+_PARTS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
+    ("tags", "value", "tags", _keys("tag")),
+    ("params", "value", "params", _keys("param")),
+    # MLflow keeps NaN as a 0 with a mark.
+    ("latest_metrics", "CASE WHEN is_nan THEN NULL ELSE value END", "metrics", _keys("metric")),
+)
+
+
+def _read(database: sqlite3.Connection, tags: dict[str, str]) -> list[Run]:
+    runs = {run[0]: Run(*run) for run in _select_runs(database, tags)}
+    for table, value, attribute, keys in _PARTS:
+        for key in keys:
+            # A range of the primary key (key, run_uuid): one key, or all that begin with "key/"
+            # ("0" follows "/" in ASCII).
+            span = (key, key[:-1] + "0") if key.endswith("/") else (key, key + "\x00")
+            query = f"SELECT run_uuid, key, {value} FROM {table} WHERE key >= ? AND key < ?"
+            for run_id, name, content in database.execute(query, span):
+                if run_id in runs and content is not None:
+                    getattr(runs[run_id], attribute)[name] = content
+    return list(runs.values())

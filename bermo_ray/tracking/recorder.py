@@ -1,0 +1,289 @@
+"""Writes a study and its trials to MLflow, and survives a store that is away for a while.
+
+The driver alone writes; workers only report.
+"""
+
+import json
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bermo_ray.errors import UserError
+from bermo_ray.record import Draw, Report, Status, to_mlflow
+from bermo_ray.tracking import store
+from bermo_ray.tracking.store import PREDICTIONS, SQLITE
+from bermo_ray.trial import Trial
+
+CHECKPOINT_POLICY = "the newest two while running, with the optimiser; at the end weights only"
+MAX_PARAM_LENGTH = 500  # characters; the complete Trial is an artifact
+OUTAGE_SECONDS = 120.0  # how long a closing study waits for a store that is away
+
+
+def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_json: str) -> str:
+    """Makes the parent run of a new study; gives its id."""
+    client = store.connect(uri)
+    experiment = client.get_experiment_by_name(kind)
+    if experiment:
+        experiment_id = experiment.experiment_id
+    else:
+        artifacts = None
+        if uri.startswith(SQLITE):  # else artifacts would go below the working directory
+            artifacts = (Path(uri.removeprefix(SQLITE)).parent / "artifacts" / kind).as_uri()
+        # Without this tag MLflow shows it with the tools for language-model traces.
+        tags = {"mlflow.experimentKind": "custom_model_development"}
+        experiment_id = client.create_experiment(kind, artifact_location=artifacts, tags=tags)
+    tags = {"bermo.kind": "study", "bermo.study": name, "bermo.status": str(Status.RUNNING)}
+    run = client.create_run(experiment_id, run_name=name, tags=tags | environment_tags())
+    for key, value in params.items():
+        client.log_param(run.info.run_id, key, str(value)[:MAX_PARAM_LENGTH])
+    client.log_text(run.info.run_id, plan_json, "plan.json")
+    return str(run.info.run_id)
+
+
+def reopen_study(uri: str, study_run: str) -> None:
+    """Marks a study as running again."""
+    client = store.connect(uri)
+    client.set_tag(study_run, "bermo.status", str(Status.RUNNING))
+    client.update_run(study_run, "RUNNING")
+
+
+_MLFLOW_STATUS = {
+    Status.RUNNING: "RUNNING",
+    Status.FAILED: "FAILED",
+    Status.INTERRUPTED: "KILLED",
+}  # all others: FINISHED
+
+
+def close_study(uri: str, study_run: str, status: Status) -> None:
+    """Marks how the study ended."""
+    client = store.connect(uri)
+    client.set_tag(study_run, "bermo.status", str(status))
+    client.set_terminated(study_run, _MLFLOW_STATUS.get(status, "FINISHED"))
+
+
+def add_files(uri: str, run_id: str, files: Sequence[Path]) -> None:
+    """Keeps files as artifacts of a run."""
+    client = store.connect(uri)
+    for file in files:
+        client.log_artifact(run_id, str(file))
+
+
+@cache
+def environment_tags() -> dict[str, str]:
+    """What a reader needs to run it again: versions, commit, machine."""
+    packages = ("torch", "transformers", "ray", "optuna", "mlflow", "datasets", "pyarrow", "numpy")
+    tags = {f"version.{name}": version(name) for name in packages}
+    tags |= {
+        "version.python": platform.python_version(),
+        "version.bermo_ray": version("bermo-ray"),
+    }
+    head, changes = _ask_git("rev-parse", "HEAD"), _ask_git("status", "--porcelain")
+    if head:
+        tags["commit"] = head + (" with changes" if changes else "")
+    return tags
+
+
+def _ask_git(*words: str) -> str:
+    """What git says of this checkout; nothing where there is no git, or no checkout."""
+    if shutil.which("git") is None:
+        return ""
+    call = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(call, capture_output=True, text=True, check=False).stdout.strip()
+
+
+class Recorder:
+    """A :class:`bermo_ray.record.Listener` that writes trials to MLflow, one batch per report.
+
+    A store that is away does not end the study: what could not be written is queued in order and
+    written later.
+
+    Args:
+        uri: MLflow's store.
+        study: Name of the study.
+        study_run: Id of the study's own run, the parent of the trials'.
+        resources: Where trials run, recorded as parameters ``resources.*``.
+        draw: Makes the figures of a trial that has ended, by file name.
+        metric_of: Names the metric of a trial's task.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        study: str,
+        study_run: str,
+        resources: Mapping[str, Any] | None = None,
+        draw: Draw | None = None,
+        metric_of: Callable[[Trial], str] | None = None,
+    ) -> None:
+        self.uri, self.study, self.study_run = uri, study, study_run
+        self.resources, self.draw, self.metric_of = resources or {}, draw, metric_of
+        self._client: Any = None
+        self._run_ids: dict[str, str] = {}  # by attempt
+        self._last_steps: dict[str, int] = {}  # written, by attempt
+        self._ended: set[str] = set()
+        self._started: set[str] = set()
+        self._queue: list[Callable[[], None]] = []
+
+    def on_open(self, most_trials: int, concurrent: int, where: str) -> None:
+        """The study's own run is open already."""
+
+    def on_start(self, attempt: str, trial: Trial) -> None:
+        """A child run for a new trial; an old one that goes on is running again."""
+        self._started.add(attempt)
+        self._write(partial(self._start, attempt, trial))
+
+    def on_known(self, attempt: str, trial: Trial, report: Report) -> None:
+        """It is in the store already."""
+
+    def on_report(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
+        """The reports' figures at their steps; after a resume, those that were missed too."""
+        last = reports[-1]
+        self._write(partial(self._log_reports, attempt, reports, checkpoint))
+        if last.status.ended:
+            self._ended.add(attempt)
+            self._write(partial(self._end, attempt, last))
+            self._write(partial(self._copy_predictions, attempt, checkpoint))
+
+    def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
+        """Where the newest checkpoint lies; older ones are deleted."""
+        self._write(lambda: self._tag(attempt, {"bermo.checkpoint": checkpoint}))
+        if attempt in self._ended:  # in one process the last checkpoint follows its report
+            self._write(partial(self._copy_predictions, attempt, checkpoint))
+
+    def on_refresh(self) -> None:
+        """Nothing is drawn here."""
+
+    def on_close(self) -> None:
+        """Trials that were cut off are marked so; a resumed study takes them up again.
+
+        Raises:
+            UserError: the store stayed away, so that some records are not written.
+        """
+        for attempt in self._started - self._ended:
+            self._write(partial(self._interrupt, attempt))
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        while self._queue and time.monotonic() < deadline:
+            time.sleep(1)
+            self._flush()
+        if self._queue:
+            lost = f"{len(self._queue)} records could not be written to {self.uri}"
+            raise UserError(f"{lost}; resume the study once it is back")
+
+    def _write(self, write: Callable[[], None]) -> None:
+        self._queue.append(write)
+        self._flush()
+
+    def _flush(self) -> None:
+        from mlflow.exceptions import MlflowException
+
+        while self._queue:
+            try:
+                self._queue[0]()
+            except (MlflowException, UserError, OSError):
+                return
+            self._queue.pop(0)
+
+    def _connect(self) -> Any:
+        """The client; at first, what an interrupted study has written already is looked up."""
+        if self._client is None:
+            client = store.connect(self.uri)
+            for run in store.trial_runs(client, self.study_run):
+                attempt = run.data.tags["bermo.attempt"]
+                self._run_ids[attempt] = run.info.run_id
+                steps = client.get_metric_history(run.info.run_id, "step")
+                self._last_steps[attempt] = max((m.step for m in steps), default=0)
+            self._client = client
+        return self._client
+
+    def _tag(self, attempt: str, tags: dict[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        given = [RunTag(key, value) for key, value in tags.items() if value]
+        self._connect().log_batch(self._run_ids[attempt], tags=given)
+
+    def _start(self, attempt: str, trial: Trial) -> None:
+        from mlflow.entities import Param
+
+        client = self._connect()
+        if attempt in self._run_ids:
+            client.update_run(self._run_ids[attempt], "RUNNING")
+            self._tag(attempt, {"bermo.status": str(Status.RUNNING)})
+            return
+        tags = {
+            "mlflow.parentRunId": self.study_run,
+            "bermo.kind": "trial",
+            "bermo.study": self.study,
+            "bermo.attempt": attempt,
+            "bermo.trial_id": trial.id,
+            "bermo.recipe": trial.recipe,
+            "bermo.trial_json": trial.to_json(),
+            "bermo.status": str(Status.RUNNING),
+            "bermo.checkpoint_policy": CHECKPOINT_POLICY,
+        }
+        if self.metric_of is not None:
+            tags["bermo.metric_name"] = self.metric_of(trial)
+        experiment = client.get_run(self.study_run).info.experiment_id
+        method = trial.pruning.method if trial.pruning else "dense"
+        name = f"{trial.fusion.name}-{method}-{trial.id[:6]}"
+        run = client.create_run(experiment, run_name=name, tags=tags | environment_tags())
+        self._run_ids[attempt] = run.info.run_id
+        values = trial.flat() | {f"resources.{k}": v for k, v in self.resources.items()}
+        params = [Param(k, str(v)[:MAX_PARAM_LENGTH]) for k, v in values.items() if v is not None]
+        client.log_batch(run.info.run_id, params=params)
+        indented = json.dumps(json.loads(trial.to_json()), indent=1)
+        client.log_text(run.info.run_id, indented, "trial.json")
+
+    def _log_reports(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
+        from mlflow.entities import Metric
+
+        client, last_step = self._connect(), self._last_steps.get(attempt, 0)
+        for step, report in sorted({r.step: r for r in reports}.items()):
+            # A report told again adds no point to a curve, but may say where a run was resumed.
+            is_new, now = step > last_step, int(time.time() * 1000)
+            metrics, _ = to_mlflow(report, curves=is_new)
+            if is_new or report is reports[-1]:
+                entries = [Metric(key, value, now, step) for key, value in metrics.items()]
+                client.log_batch(self._run_ids[attempt], metrics=entries)
+                self._last_steps[attempt] = max(step, last_step)
+        _, tags = to_mlflow(reports[-1])
+        self._tag(attempt, {"bermo.checkpoint": checkpoint, **tags})
+
+    def _end(self, attempt: str, report: Report) -> None:
+        run_id, client = self._run_ids[attempt], self._connect()
+        if report.traceback:
+            client.log_text(run_id, report.traceback, "traceback.txt")
+        for name, figure in (self.draw(report) if self.draw else {}).items():
+            client.log_figure(run_id, figure, name)
+        client.set_terminated(run_id, _MLFLOW_STATUS.get(report.status, "FINISHED"))
+
+    def _copy_predictions(self, attempt: str, checkpoint: str) -> None:
+        """Copies the last checkpoint's predictions to the run's artifacts."""
+        from pyarrow import fs
+
+        if not checkpoint:
+            return
+        uri = checkpoint if "://" in checkpoint else Path(checkpoint).absolute().as_uri()
+        try:
+            filesystem, path = fs.FileSystem.from_uri(uri)
+            with filesystem.open_input_stream(f"{path}/{PREDICTIONS}") as stream:
+                content = stream.read()
+        except (OSError, pa.ArrowException):  # they stay in the checkpoint; the study goes on
+            self._tag(attempt, {"bermo.predictions": f"in {checkpoint} alone"})
+            return
+        with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
+            copy = Path(folder) / PREDICTIONS
+            copy.write_bytes(content)
+            self._connect().log_artifact(self._run_ids[attempt], str(copy))
+
+    def _interrupt(self, attempt: str) -> None:
+        self._tag(attempt, {"bermo.status": str(Status.INTERRUPTED)})
+        self._connect().set_terminated(self._run_ids[attempt], "KILLED")

@@ -1,0 +1,106 @@
+"""What a run reports of itself at an evaluation."""
+
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bermo_ray.models.backbone import load_tokenizer
+from bermo_ray.pruning.counting import ParameterCount, count_parameters
+from bermo_ray.record import Report
+from bermo_ray.tasks.encoding import encode_part, take_chosen
+from bermo_ray.training import features
+from bermo_ray.training.evaluate import Evaluation, evaluate
+from bermo_ray.training.latency import SHAPE, measure_latencies, weight_bytes
+from bermo_ray.training.reporter import describe_hardware
+from bermo_ray.training.setup import Run
+
+
+class TrainingMeter:
+    """Mean training loss and speed since the last evaluation, without waiting for the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.loss_sum, self.steps, self.rows = torch.zeros((), device=device), 0, 0
+        self.start = time.perf_counter()
+
+    def add(self, loss: torch.Tensor, rows: int) -> None:
+        """One step on so many rows."""
+        self.loss_sum, self.steps = self.loss_sum + loss, self.steps + 1
+        self.rows += rows
+
+    def figures(self) -> dict[str, Any]:
+        """Fields of a report; called by every worker, because their losses are averaged."""
+        seconds = time.perf_counter() - self.start
+        if dist.is_initialized():
+            dist.all_reduce(self.loss_sum)
+            self.loss_sum = self.loss_sum / dist.get_world_size()
+        loss = float(self.loss_sum / self.steps)
+        return {"train_loss": loss, "rows_per_second": self.rows / seconds}
+
+
+def measure(run: Run, step: int, meter: TrainingMeter, final: bool) -> tuple[Evaluation, Report]:
+    """Evaluates the run after ``step`` on the dev set, with the masks of now folded in; a ``final``
+    report has more figures than those before."""
+    with run.pruner.frozen() if run.pruner else nullcontext():
+        evaluation = evaluate(run.network, run.data["dev"], run.evaluation_batch_size, run.device)
+        other_metrics = evaluation.other_metrics | (_extra_dev_metrics(run) if final else {})
+        count = _count(run)
+        learned = run.model.fusion.learned_numbers()  # before forwards that evaluate nothing
+        extra = _final_figures(run, evaluation) if final else {}
+    report = Report(
+        step=step,
+        epoch=step / run.steps_per_epoch,
+        metric=evaluation.metric,
+        other_metrics=other_metrics,
+        constant_metric=evaluation.constant_metric,
+        loss=evaluation.loss,
+        remaining=count.remaining,
+        density=count.density,
+        nonzero_parameters=count.nonzero,
+        parameters=count.total,
+        layers_left=len(run.model.layers_left),
+        dropped_layers=run.model.dropped_layers,
+        multiplier_now=run.pruner.multiplier if run.pruner else 0.0,
+        **learned,
+        **extra,
+        **meter.figures(),
+    )
+    return evaluation, report
+
+
+def _count(run: Run) -> ParameterCount:
+    """What remains; without masks nothing is lost on the way, so that it is counted once."""
+    if run.pruner or run.count is None:
+        model = run.model
+        run.count = count_parameters(
+            model.network, model.stack.modules, run.pruner, model.undropped_parameters
+        )
+    return run.count
+
+
+def _final_figures(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+    """What is measured once, at the end."""
+    network = run.model.network
+    shape = (SHAPE[0], min(SHAPE[1], run.trial.data.max_length))
+    figures: dict[str, Any] = {
+        "kept_by_matrix": run.pruner.kept_by_matrix() if run.pruner else [],
+        "latency": measure_latencies([network], rounds=7, shape=shape, device=run.device)[0],
+        "weight_bytes": weight_bytes(network),
+        "hardware": describe_hardware(run.device, run.world_size),
+    }
+    return figures | (evaluation.half_metrics() if run.trial.data.dev_half is None else {})
+
+
+def _extra_dev_metrics(run: Run) -> dict[str, float]:
+    """The metric on the task's extra dev sets, where they can be had."""
+    trial, task, size = run.trial, run.task, run.evaluation_batch_size
+    tokenizer, metrics = load_tokenizer(trial.backbone), {}
+    for part in task.available_dev_sets(trial.data):
+        data = encode_part(task, trial.data, part, tokenizer)
+        data = take_chosen(task, trial.data, "dev", trial.seed, data)
+        if trial.mode == "features":
+            data = features.with_states(run.model, data, size, run.device)
+        metrics[part] = evaluate(run.network, data, size, run.device).metric
+    return metrics

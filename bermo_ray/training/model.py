@@ -1,0 +1,231 @@
+"""The model of a trial: as training starts from it, and as a checkpoint keeps it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bermo_ray import trial as spec
+from bermo_ray.errors import UserError
+from bermo_ray.models import backbone, fusion, layer_drop, layer_strategies
+from bermo_ray.models.assembly import AssembledModel, assemble
+from bermo_ray.models.stock import load_stock
+from bermo_ray.pruning.counting import ParameterCount, count_parameters
+from bermo_ray.pruning.pruner import Pruner
+from bermo_ray.pruning.schedule import Schedule
+from bermo_ray.record import Report, Status
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.task import Task
+from bermo_ray.training import checkpoint
+from bermo_ray.training.checkpoint import Progress
+from bermo_ray.trial import Trial
+
+
+def build_model(
+    trial: Trial,
+    task: Task,
+    score_layers: layer_drop.ScoreLayers | None = None,
+    dropping_order: list[int] | None = None,
+) -> AssembledModel:
+    """The model that training starts from, initialised by the trial's seed alone.
+
+    It is the backbone's or, with ``warm_start``, an earlier trial's with its head, its fusion and
+    its masks folded in. Layers that are dropped at once are gone, what is frozen is frozen.
+
+    Args:
+        trial: What is trained.
+        task: Its task, with labels.
+        score_layers: Scores the layers for strategy ``contribution``.
+        dropping_order: Of a checkpoint: which layers are dropped, without looking again.
+
+    Raises:
+        UserError: Layers, fusion or backbone are not what the trial says.
+    """
+    torch.manual_seed(trial.seed)
+    if trial.warm_start is None:
+        model = assemble(load_stock(trial.backbone, task), trial.fusion)
+    else:
+        model = load_trained(Path(trial.warm_start)).model
+        model.network.train()
+    model.dropping_order = []
+    if trial.layer_drop is not None:
+        if dropping_order is None:
+            dropping_order = layer_drop.order_layers(model, trial.layer_drop, score_layers)
+        if problem := layer_drop.find_problem(model.stack.base.config, dropping_order):
+            raise UserError(problem)
+        model.dropping_order = dropping_order
+        model.remove_layers(layer_strategies.layers_due(trial.layer_drop, dropping_order, 0))
+    if trial.mode == "features":
+        _freeze_encoder(model.network.base_model)
+    return model
+
+
+def _freeze_encoder(base: Any) -> None:
+    """Freezes all but the pooler, which belongs to the head: most checkpoints have it untrained."""
+    pooler = getattr(base, "pooler", None)
+    base.requires_grad_(False)
+    if pooler is not None:
+        pooler.requires_grad_(True)
+
+
+def build_pruner(
+    settings: spec.Pruning | None, model: AssembledModel, total: int, warmup: int
+) -> Pruner | None:
+    """The model's masks in a run of ``total`` steps, of which ``warmup`` warm up."""
+    if settings is None:
+        return None
+    pruner = Pruner(settings, Schedule.from_settings(settings, total, warmup))
+    pruner.attach(model.stack.modules)
+    return pruner
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model in evaluation mode with its masks folded in, and the last report of its training."""
+
+    trial: Trial
+    task: Task
+    model: AssembledModel
+    report: Report
+    count: ParameterCount
+    masked_names: tuple[str, ...]  # of the masked matrices, in the layers
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is one of our checkpoints, rather than a stock one."""
+    return (folder / checkpoint.PROGRESS_FILE).is_file()
+
+
+def read_trial(folder: Path) -> Trial:
+    """Which trial a checkpoint is of."""
+    return Trial.from_dict(checkpoint.read_content(folder)["trial"])
+
+
+def read_task(folder: Path) -> Task:
+    """Its task, with the classes that it was trained on: its data need not be there any more."""
+    content = checkpoint.read_content(folder)
+    task = get_task(content["trial"]["data"]["task"])
+    return replace(task, labels=tuple(content["labels"]))
+
+
+def load_trained(folder: Path) -> TrainedModel:
+    """The model of a checkpoint as its last evaluation saw it; nothing of it is frozen.
+
+    Raises:
+        UserError: No checkpoint there, one of a trial that has not ended, or weights that are not
+            finite.
+    """
+    if not is_checkpoint(folder):
+        raise UserError(f"no checkpoint in {folder} (no {checkpoint.PROGRESS_FILE})")
+    trial, task, progress = read_trial(folder), read_task(folder), checkpoint.read_progress(folder)
+    if not progress.ended:
+        raise UserError(f"the trial in {folder} has not ended: step {progress.step}")
+    report = progress.history[-1]
+    model, pruner = _restore(folder, trial, task, progress)
+    count = count_parameters(model.network, model.stack.modules, pruner, model.undropped_parameters)
+    masked_names = tuple(matrix.name for matrix in pruner.matrices) if pruner else ()
+    if pruner:
+        pruner.fold()
+    if not all(bool(torch.isfinite(p).all()) for p in model.network.parameters()):
+        raise UserError(f"the weights in {folder} are not finite: the trial diverged")
+    model.network.eval()
+    return TrainedModel(trial, task, model, report, count, masked_names)
+
+
+def _restore(
+    folder: Path, trial: Trial, task: Task, progress: Progress
+) -> tuple[AssembledModel, Pruner | None]:
+    """Model and masks with the checkpoint's weights and scores."""
+    unfrozen = trial.replace(mode="finetune")
+    model = build_model(unfrozen, task, dropping_order=progress.dropping_order)
+    warmup = trial.warmup_steps(progress.total)
+    pruner = build_pruner(trial.pruning, model, progress.total, warmup)
+    model.remove_layers(progress.history[-1].dropped_layers)
+    if pruner:
+        pruner.forget_removed(model.stack.modules)
+        pruner.now = progress.step
+    checkpoint.load_weights(folder, model.network, pruner)
+    return model, pruner
+
+
+def starting_depth(trial: Trial) -> int:
+    """How many layers the model has that training starts from.
+
+    Raises:
+        UserError: There is no such encoder.
+    """
+    return _warm_start_depth(trial) or backbone.layer_count(trial.backbone)
+
+
+def _warm_start_depth(trial: Trial) -> int | None:
+    """How many layers the earlier trial left, where one is started from."""
+    if trial.warm_start is None or not is_checkpoint(Path(trial.warm_start)):
+        return None
+    return checkpoint.read_progress(Path(trial.warm_start)).history[-1].layers_left
+
+
+def find_problems(trial: Trial, task: Task) -> list[str]:
+    """What keeps the trial's model from being built, a line each; the weights are loaded once."""
+    try:
+        config = backbone.load_config(trial.backbone)
+        backbone.load_tokenizer(trial.backbone)
+        depth = backbone.find_stack(load_stock(trial.backbone, task)).depth
+    except UserError as error:
+        return [*error.problems, *_find_warm_start_problems(trial, task)]
+    return [
+        *_find_length_problems(trial, config),
+        *_find_layer_problems(trial, config, depth),
+        *fusion.find_problems(trial.fusion, depth),
+        *_find_warm_start_problems(trial, task),
+    ]
+
+
+def _find_length_problems(trial: Trial, config: Any) -> list[str]:
+    length, positions = trial.data.max_length, getattr(config, "max_position_embeddings", None) or 0
+    if config.model_type in ("roberta", "xlm-roberta"):
+        positions -= config.pad_token_id + 1  # it counts positions from behind the padding's
+    if not 0 < positions < length:
+        return []
+    return [f"data.max_length: got {length}, {trial.backbone} has {positions} positions"]
+
+
+def _find_layer_problems(trial: Trial, config: Any, depth: int) -> list[str]:
+    settings, warm_start_depth = trial.layer_drop, _warm_start_depth(trial)
+    if settings is None:
+        return []
+    try:
+        layer_strategies.check_layer_drop(settings, warm_start_depth or depth)
+        if warm_start_depth is not None or settings.strategy in layer_strategies.SCORED:
+            return []  # which layers are dropped is known once the model is there
+        dropped = layer_strategies.dropping_order(settings, depth)
+    except UserError as error:
+        return list(error.problems)
+    problem, mixed = layer_drop.find_problem(config, dropped), trial.fusion.mixed_states
+    problems = [problem] if problem else []
+    if mixed is not None and set(mixed) <= set(dropped):
+        problems.append(f"fusion.mixed_states: all of {list(mixed)} go with the layers dropped")
+    return problems
+
+
+def _find_warm_start_problems(trial: Trial, task: Task) -> list[str]:
+    if trial.warm_start is None:
+        return []
+    folder = Path(trial.warm_start)
+    if not is_checkpoint(folder):
+        return [f"warm_start: no checkpoint of a trial in {trial.warm_start!r} "
+                f"(no {checkpoint.PROGRESS_FILE})"]  # fmt: skip
+    earlier, earlier_task = read_trial(folder), read_task(folder)
+    status = checkpoint.read_progress(folder).history[-1].status
+    problems = []
+    if status is not Status.COMPLETED:
+        problems.append(f"warm_start: the trial in {trial.warm_start} is {status}, not completed")
+    for name, before, now in (
+        ("backbone", earlier.backbone, trial.backbone),
+        ("fusion", earlier.fusion, trial.fusion),
+        ("labels", earlier_task.labels, task.labels),
+        ("head", earlier_task.head, task.head),
+    ):
+        if before != now:
+            problems.append(f"warm_start: its {name} is {before}, the trial's {now}")
+    return problems

@@ -1,0 +1,3 @@
+from tests.support.families import family_folder
+
+__all__ = ["family_folder"]

@@ -1,0 +1,97 @@
+"""From MLflow's runs to Arrow, and SQL over the table."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bermo_ray import record, results
+from bermo_ray.errors import UserError
+from bermo_ray.record import Report, Status
+from bermo_ray.results.table import _to_table
+from bermo_ray.tracking.reader import Run
+from bermo_ray.trial import L0, LayerDrop, Trial
+
+
+def run_of(trial: Trial, report: Report, run_id: str = "r") -> Run:
+    """A trial's run as the recorder writes it."""
+    metrics, tags = record.to_mlflow(report)
+    tags |= {"bermo.study": "s", "bermo.trial_id": trial.id, "bermo.recipe": trial.recipe}
+    params = {key: str(value) for key, value in trial.flat().items() if value is not None}
+    return Run(run_id, 1_000, 3_500, tags, params, metrics)
+
+
+REPORT = Report(
+    status=Status.COMPLETED, step=3, metric=0.5, remaining=0.25, dropped_layers=[5, 6],
+    other_metrics={"f1": 0.5}, mixing_weights=[0.25, 0.75], weight_bytes=400, layers_left=4,
+)  # fmt: skip
+
+
+def test_a_row_has_what_was_measured_and_nulls_for_the_rest() -> None:
+    trial = Trial(layer_drop=LayerDrop(count=2))
+    table = _to_table([run_of(trial, REPORT), run_of(Trial(pruning=L0(multiplier=7.0)), Report())])
+    assert table.schema == results.SCHEMA == record.SCHEMA
+    dropped, pruned = table.to_pylist()
+    assert (dropped["method"], dropped["strategy"], dropped["layers_dropped"]) == (
+        "dense",
+        "top",
+        2,
+    )
+    assert (dropped["dropped_layers"], dropped["other_metrics"]) == ([5, 6], [("f1", 0.5)])
+    assert (dropped["mixing_weights"], dropped["weight_bytes"]) == ([0.25, 0.75], 400)
+    assert (dropped["seconds"], dropped["multiplier"], dropped["loss"]) == (2.5, None, None)
+    assert dropped["recipe"] == trial.replace(seed=9).recipe
+    assert (pruned["status"], pruned["method"], pruned["multiplier"]) == ("running", "l0", 7.0)
+    assert (pruned["dropped_layers"], pruned["layers_dropped"]) == ([], 0)
+    assert _to_table([]).schema == results.SCHEMA
+
+
+def test_frontiers_keep_lists_and_maps() -> None:
+    table = _to_table([run_of(Trial(), REPORT, "a"), run_of(Trial(seed=1), REPORT, "b")])
+    (merged,) = results.average_seeds(table).to_pylist()
+    assert (merged["dropped_layers"], merged["other_metrics"]) == ([5, 6], [("f1", 0.5)])
+    assert results.frontier(table).schema == results.SCHEMA
+
+
+def test_sql_over_arrow() -> None:
+    trials = _to_table([run_of(Trial(), REPORT), run_of(Trial(pruning=L0()), REPORT)])
+    sql = "SELECT method, max(metric) AS best FROM trials GROUP BY method ORDER BY 1"
+    rows = results.query(sql, trials=trials).to_pylist()
+    assert rows == [{"method": "dense", "best": 0.5}, {"method": "l0", "best": 0.5}]
+    nested = "SELECT dropped_layers[2] AS layer, other_metrics['f1'] AS f1 FROM trials LIMIT 1"
+    assert results.query(nested, trials=trials).to_pylist() == [{"layer": 6, "f1": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "line"),
+    [
+        ("SELEC 1", "sql: Parser Error"),
+        ("SELECT metrik FROM trials", 'Referenced column "metrik" not found'),
+        ("SELECT * FROM nowhere", "Table with name nowhere does not exist"),
+        ("SELECT * FROM 'secret.csv'", "sql: "),
+        ("", "sql: the statement gives no rows"),
+    ],
+)
+def test_bad_sql_is_one_line(
+    sql: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secret.csv").write_text("a\n1\n")
+    with pytest.raises(UserError, match="^[^\n]*$") as caught:
+        results.query(sql, trials=pa.table({"metric": [1.0]}))
+    assert line in str(caught.value)
+
+
+def test_the_store_is_the_one_in_runs_unless_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    calls: list[Any] = []
+    monkeypatch.setattr("bermo_ray.tracking.store.read_predictions", lambda *a: calls.append(a))
+    results.predictions("abc")
+    assert calls == [(f"sqlite:///{tmp_path}/runs/mlflow.db", "abc")]
+    assert results.load_all().num_rows == 0
+    with pytest.raises(UserError, match="can't read"):
+        results.load("none")

@@ -1,0 +1,239 @@
+"""The main job for real: the study script, its kills and resumes, and what it leaves behind."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from bermo_ray import results
+from bermo_ray.record import Status
+from bermo_ray.tracking import store
+from bermo_ray.tracking.store import store_uri
+from bermo_ray.training.reporter import run_locally
+from bermo_ray.trial import Trial
+from tests.support.studies import (
+    count_saved_checkpoints,
+    count_told,
+    finish_study,
+    is_midway,
+    small_study,
+    start_study,
+    statuses,
+    wait_for,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def same_as_alone(row: dict[str, Any]) -> None:
+    """A row of the table is what its Trial gives without Ray, to the bit."""
+    alone = run_locally(Trial.from_json(row["trial_json"]))[-1]
+    for name in ("metric", "loss", "train_loss", "remaining", "nonzero_parameters"):
+        assert getattr(alone, name) == row[name], name
+
+
+def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
+    out = finish_study(start_study(tmp_path, *small_study(tiny)))
+    assert "Parameter-efficiency frontier" in out
+    assert "bermo-ray ui" in out
+    assert "bermo_ray.load('s'" in out
+    path = str(tmp_path)
+    assert all(len(line) <= 80 for line in out.splitlines() if path not in line), out
+
+    table = results.load("s", store_uri(tmp_path))
+    assert table.schema == results.SCHEMA
+    assert table.num_rows == 6
+    assert table["fusion"].to_pylist().count("bermo") == 3
+    assert table["method"].to_pylist().count("dense") == 2
+    rows = table.to_pylist()
+    for row in rows:
+        assert Status(row["status"]).measured
+        assert row["trial_id"] == Trial.from_json(row["trial_json"]).id
+        assert row["seconds"] > 0
+        assert Path(row["checkpoint"], "model.safetensors").is_file()
+        kept = results.predictions(row["run_id"], store_uri(tmp_path))
+        assert kept["row"].to_pylist() == list(range(41))
+        right = [p == t for p, t in zip(kept["predicted"], kept["gold"], strict=True)]
+        assert kept["right"].to_pylist() == right
+        assert sum(right) / 41 == pytest.approx(row["metric"])
+    same_as_alone(next(r for r in rows if r["method"] == "l0"))
+    assert pq.read_table(tmp_path / "s" / "trials.parquet").equals(table)
+    assert pq.read_table(tmp_path / "s" / "frontier.parquet").equals(
+        results.frontier(results.average_seeds(table))
+    )
+    assert (tmp_path / "s" / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+    # MLflow: one parent with the study's files, a child a trial with all that it takes to redo it.
+    client = store.connect(store_uri(tmp_path))
+    parent = store.find_study(store_uri(tmp_path), "s")
+    assert parent is not None
+    assert parent.data.tags["bermo.status"] == "completed"
+    assert parent.data.tags["version.torch"]
+    names = {a.path for a in client.list_artifacts(parent.info.run_id)}
+    assert names == {"frontier.parquet", "frontier.png", "plan.json", "trials.parquet"}
+    child = client.get_run(rows[-1]["run_id"])
+    assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert child.data.params["seed"] == "0"
+    assert "thread(s) of" in child.data.tags["bermo.hardware"]
+    saved = Path(client.download_artifacts(child.info.run_id, "trial.json", str(tmp_path)))
+    assert Trial.from_json(saved.read_text()).id == rows[-1]["trial_id"]
+
+    again = start_study(tmp_path, *small_study(tiny))
+    _, err = again.communicate(timeout=200)
+    assert again.returncode == 2
+    assert err.strip() == "error: --name: a study 's' exists; --resume it or rename"
+
+
+def test_killed_it_goes_on(tiny: str, tmp_path: Path) -> None:
+    options = (*small_study(tiny, rows=1000, epochs=8), "--concurrent", "1")
+    process = start_study(tmp_path, *options, session=True)
+
+    def saved_midway() -> bool:
+        # Tune saves its own state every two seconds: a checkpoint is known to it one save later.
+        if not is_midway(tmp_path):
+            return False
+        ended = sum(s.measured for s in statuses(tmp_path))
+        return count_saved_checkpoints(tmp_path) > ended
+
+    wait_for(saved_midway, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = {r["run_id"]: r for r in results.load("s", store_uri(tmp_path)).to_pylist()}
+    kept = {i: r for i, r in before.items() if Status(r["status"]).measured}
+    cut = next(r for r in before.values() if r["status"] == "running")
+
+    finish_study(start_study(tmp_path, "--resume", "--name", "s"))
+    after = {r["run_id"]: r for r in results.load("s", store_uri(tmp_path)).to_pylist()}
+    assert len(after) == 6
+    assert {i: after[i] for i in kept} == kept
+    client = store.connect(store_uri(tmp_path))
+    for run_id, row in after.items():
+        steps = [m.step for m in client.get_metric_history(run_id, "metric")]
+        assert steps == sorted(set(steps)), "a report is missing or written twice"
+        assert len(steps) == 8
+        assert Status(row["status"]).measured
+    same_as_alone(after[cut["run_id"]])
+    assert after[cut["run_id"]]["resumed_at"] > 0, "it began anew instead of going on"
+
+
+def test_killed_before_anything_was_saved_it_starts_anew(tiny: str, tmp_path: Path) -> None:
+    process = start_study(tmp_path, *small_study(tiny), session=True)
+    wait_for((tmp_path / "s" / "study.json").is_file, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    finish_study(start_study(tmp_path, "--resume", "--name", "s"))
+    assert len(statuses(tmp_path)) == 6
+    assert all(s.measured for s in statuses(tmp_path))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_says_how_to_go_on(tiny: str, tmp_path: Path, how: signal.Signals) -> None:
+    process = start_study(tmp_path, *small_study(tiny, rows=1000, epochs=8), "--concurrent", "1")
+    wait_for(lambda: is_midway(tmp_path), process)
+    process.send_signal(how)
+    out = finish_study(process, code=130)
+    assert "--resume --name s" in out
+    assert Status.INTERRUPTED in statuses(tmp_path)
+    parent = store.find_study(store_uri(tmp_path), "s")
+    assert parent is not None
+    assert parent.data.tags["bermo.status"] == "interrupted"
+    finish_study(start_study(tmp_path, "--resume"))
+    assert len(statuses(tmp_path)) == 6
+    assert all(s.measured for s in statuses(tmp_path))
+
+
+def test_two_workers_train_through_ray_train(tiny: str, tmp_path: Path) -> None:
+    finish_study(
+        start_study(
+            tmp_path, *small_study(tiny), "--workers", "2", "--fusions", "bermo", "--trials", "1"
+        )
+    )
+    rows = results.load("s", store_uri(tmp_path)).to_pylist()
+    assert [r["method"] for r in rows] == ["dense", "l0"]
+    for row in rows:
+        assert row["workers"] == 2
+        assert Status(row["status"]).measured
+        assert row["metric"] * 41 == pytest.approx(round(row["metric"] * 41))
+        assert Path(row["checkpoint"], "model.safetensors").is_file()
+        assert results.predictions(row["run_id"], store_uri(tmp_path)).num_rows == 41
+
+
+def test_a_trial_that_fails_is_a_row(tiny: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny, broken)
+    runs = tmp_path / "runs"
+    process = start_study(runs, *small_study(str(broken)))
+    wait_for((runs / "s" / "study.json").is_file, process)  # all checks are passed
+    (broken / "model.safetensors").write_bytes(b"not weights")
+    out = finish_study(process)
+    rows = results.load("s", store_uri(runs)).to_pylist()
+    assert len(rows) == 6
+    failed = [r for r in rows if r["status"] == "failed"]
+    assert len(failed) >= 4  # the first two may have been quicker than the sabotage
+    assert all("its weights can't be loaded" in r["reason"] for r in failed)
+    assert "failed" in out
+
+
+def test_a_target_over_seeds_and_what_a_second_study_learns_from_the_first(tmp_path: Path) -> None:
+    options = (
+        "--train-rows", "600", "--dev-rows", "100", "--epochs", "1", "--fusions", "last",
+        "--trials", "3", "--multipliers", "0.5", "20",
+    )  # fmt: skip
+    first = ("--name", "first", "--target", "0.9x", "--seeds", "0", "1")
+    process = start_study(tmp_path, *options, *first, session=True)
+
+    def some() -> list[str]:
+        done = (tmp_path / "first" / "study.json").is_file()
+        return results.load("first", store_uri(tmp_path))["status"].to_pylist() if done else []
+
+    # Both baselines and a pruned trial have ended, and Tune has saved that.
+    wait_for(lambda: some().count("completed") >= 3 and count_told(tmp_path, "first") >= 3, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    # A log that this version would not have written is one line, not a study gone astray.
+    (state,) = (tmp_path / "checkpoints" / "first").glob("searcher-state-*")
+    kept = state.read_text()
+    log = json.loads(kept)
+    log["log"][0]["trial"] = "another"
+    state.write_text(json.dumps(log))
+    strange = start_study(tmp_path, "--resume", "--name", "first")
+    _, err = strange.communicate(timeout=200)
+    assert strange.returncode == 2
+    assert err.strip().splitlines() == [
+        "error: --resume: this version would have asked for other trials than the study did so "
+        "far; resume it with the version that started it"
+    ]
+    state.write_text(kept)
+    out = finish_study(start_study(tmp_path, "--resume", "--name", "first"))
+    table = results.load("first", store_uri(tmp_path))
+    rows = table.to_pylist()
+    dense = [r["metric"] for r in rows if r["method"] == "dense"]
+    assert len(dense) == 2
+    pruned = [r for r in rows if r["method"] == "l0" and r["seed"] == 0]
+    assert len(pruned) == 3
+    (answer,) = pq.read_table(tmp_path / "first" / "answers.parquet").to_pylist()
+    assert answer["target_metric"] == pytest.approx(0.9 * sum(dense) / 2)
+    whole = results.average_seeds(table).to_pylist()
+    met = [
+        r for r in whole
+        if r["method"] == "l0" and r["seeds"] == 2 and r["metric"] >= answer["target_metric"]
+    ]  # fmt: skip
+    assert answer["met"] == bool(met)
+    if met:
+        assert answer["remaining"] == pytest.approx(min(r["remaining"] for r in met))
+        assert f"met with {answer['remaining']:.1%} of the weights" in out
+
+    finish_study(start_study(tmp_path, *options, "--name", "second", "--target", "0.9x"))
+    again = results.load("second", store_uri(tmp_path))
+    assert again["method"].to_pylist() == ["l0"] * 3  # the baseline is known
+    assert not set(again["trial_id"].to_pylist()) & {r["trial_id"] for r in pruned}
+    too_much = start_study(tmp_path, *options, "--name", "third", "--target", "0.9999")
+    _, err = too_much.communicate(timeout=200)
+    assert too_much.returncode == 2
+    assert "is above last's dense baseline" in err
+    assert len(err.strip().splitlines()) == 1

@@ -1,0 +1,108 @@
+"""What tests of study scripts share: starting one, waiting for it, looking at its records."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bermo_ray import results
+from bermo_ray.record import Status
+from bermo_ray.tracking.store import store_uri
+
+ROOT = Path(__file__).parents[2]
+L0_FRONTIER = ROOT / "studies" / "l0_frontier.py"
+# RAY_ADDRESS=local: a cluster that happens to run on this machine is none of the tests' business.
+ENVIRONMENT = os.environ | {"RAY_ADDRESS": "local", "COLUMNS": "80", "HF_HUB_OFFLINE": "1"}
+DEADLINE_SECONDS = 180
+
+
+def start_study(
+    runs: Path, *options: str, session: bool = False, script: Path = L0_FRONTIER, **more: Any
+) -> subprocess.Popen[str]:
+    """Starts a study script; with ``session`` in a process group of its own, to be killed."""
+    return subprocess.Popen(
+        [sys.executable, str(script), "--runs", str(runs), *options],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=session,
+        **more,
+    )
+
+
+def finish_study(process: subprocess.Popen[str], code: int = 0) -> str:
+    """Waits for the script to end with that code; gives what it printed."""
+    out, err = process.communicate(timeout=500)
+    assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
+    return out
+
+
+def small_study(backbone: str, rows: int = 64, epochs: int = 1) -> tuple[str, ...]:
+    """Options of a frontier study ``s`` of six short trials."""
+    return (
+        "--name", "s", "--task", "tense", "--backbone", backbone, "--train-rows", str(rows),
+        "--dev-rows", "41", "--epochs", str(epochs), "--trials", "2",
+        "--score-learning-rates", "0.1", "0.5",
+    )  # fmt: skip
+
+
+def statuses(runs: Path, study: str = "s") -> list[Status]:
+    """Of the trials that have started."""
+    if not (runs / study / "study.json").is_file():
+        return []
+    return [Status(s) for s in results.load(study, store_uri(runs))["status"].to_pylist()]
+
+
+def is_midway(runs: Path) -> bool:
+    """Whether a trial has ended and another has got to its first checkpoint, its end far off."""
+    if not statuses(runs):
+        return False
+    rows = results.load("s", store_uri(runs)).to_pylist()
+    ended = [row for row in rows if Status(row["status"]).measured]
+    return bool(ended) and any(r["status"] == "running" and r["checkpoint"] for r in rows)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Waits until the condition holds while the process runs."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert process.poll() is None, f"ended early\n{process.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def count_saved_checkpoints(runs: Path) -> int:
+    """Trials whose checkpoint is in Tune's saved state."""
+    files = sorted((runs / "checkpoints" / "s").glob("experiment_state-*.json"))
+    try:
+        state = json.loads(files[-1].read_text()) if files else {"trial_data": []}
+    except json.JSONDecodeError:
+        return 0
+    return sum('"checkpoint_' in meta for _, meta in state["trial_data"])
+
+
+def count_told(runs: Path, study: str) -> int:
+    """Ends that are in the searcher's saved state."""
+    files = sorted((runs / "checkpoints" / study).glob("searcher-state-*"))
+    try:
+        log = json.loads(files[-1].read_text())["log"] if files else []
+    except json.JSONDecodeError:
+        return 0
+    return sum("told" in entry for entry in log)
+
+
+def load_script(name: str) -> Any:
+    """The module of a study script."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "studies" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,79 @@
+"""Which rows of a split a trial takes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bermo_ray.errors import UserError
+from bermo_ray.tasks import registry
+from bermo_ray.trial import Data, Trial
+from tests.support.task_files import data_in, write_parquet
+
+
+@pytest.fixture
+def hundred(tmp_path: Path) -> Callable[..., Data]:
+    for part in ("train", "validation"):
+        columns = {"sentence": [str(i) for i in range(101)], "label": [i % 2 for i in range(101)]}
+        write_parquet(tmp_path, f"glue/sst2/{part}.parquet", columns)
+    return lambda **more: data_in(tmp_path, "sst2", **more)
+
+
+def numbers(data: Data, split: Any, seed: int = 0) -> list[int]:
+    return [
+        int(t) for t in registry.get_task("sst2").take_rows(data, split, seed)["text"].to_pylist()
+    ]
+
+
+def test_subsets_by_count_and_share(hundred: Callable[..., Data]) -> None:
+    assert numbers(hundred(), "train") == list(range(101))
+    assert len(set(numbers(hundred(train_rows=30), "train"))) == 30
+    assert numbers(hundred(train_rows=0.1), "train") == numbers(hundred(train_rows=10), "train")
+    assert numbers(hundred(train_rows=500), "train") == list(range(101))
+    assert numbers(hundred(dev_rows=0.05), "dev") == [0, 1, 2, 3, 4]
+    # A larger subset of the same seed holds the smaller one.
+    small, large = (numbers(hundred(train_rows=n), "train", 3) for n in (10, 20))
+    assert large[:10] == small
+
+
+def test_shots_are_rows_for_each_class_drawn_from_all_alike(hundred: Callable[..., Data]) -> None:
+    draws = [numbers(hundred(shots=8), "train", seed) for seed in range(30)]
+    assert all(len(set(draw)) == 16 for draw in draws)  # N·C with two classes
+    assert draws[0] == numbers(hundred(shots=8), "train", 0) != draws[1]
+    ones = [sum(n % 2 for n in draw) for draw in draws]
+    assert len(set(ones)) > 3  # not stratified: the classes' shares vary
+    assert abs(np.mean(ones) - 8) < 1
+    with pytest.raises(UserError, match="data.shots: 200 rows wanted, train has 101"):
+        numbers(hundred(shots=100), "train")
+
+
+def test_halves_of_dev_are_fixed_and_share_nothing(hundred: Callable[..., Data]) -> None:
+    first, second = (numbers(hundred(dev_half=half), "dev", 0) for half in ("first", "second"))
+    assert len(first) == 51
+    assert sorted(first + second) == list(range(101))
+    assert first == numbers(hundred(dev_half="first"), "dev", 7)
+    assert numbers(hundred(dev_half="second", dev_rows=5), "dev") == second[:5]
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"train_rows": 1.5}, "train_rows: got 1.5, expected whole rows, or a share below 1"),
+        ({"shots": 2, "train_rows": 5}, "both say how many rows"),
+        ({"train_rows": 0}, "greater than 0"),
+        ({"dev_half": "third"}, "'first' or 'second'"),
+    ],
+)
+def test_bad_subsets_are_refused(more: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        Trial.from_dict({"data": {"task": "sst2"} | more})
+
+
+def test_halves_of_an_embedded_set_never_overlap() -> None:
+    task = registry.get_task("tense")
+    first = task.take_rows(Data(dev_half="first", dev_rows=30), "dev", 0)["text"].to_pylist()
+    second = task.take_rows(Data(dev_half="second", dev_rows=60), "dev", 0)["text"].to_pylist()
+    assert (len(first), len(second)) == (30, 60)
+    assert not set(first) & set(second)

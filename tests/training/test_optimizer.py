@@ -1,0 +1,43 @@
+import math
+
+import numpy as np
+import torch
+
+from bermo_ray.training.optimizer import forget_removed
+from bermo_ray.training.setup import set_up
+from tests.support.runs import small_trial
+
+
+def test_optimizer_groups(tiny: str) -> None:
+    run = set_up(small_trial(tiny, optimizer__weight_decay=0.3), 1, torch.device("cpu"))
+    groups = run.optimizer.param_groups
+    assert [g["weight_decay"] for g in groups] == [0.0, 0.3, 0.0]
+    assert [g["initial_lr"] for g in groups] == [0.1, 1e-3, 1e-3]
+    scalars = {id(p) for p in groups[0]["params"]}
+    assert {id(s) for s in run.pruner.scores()} < scalars  # type: ignore[union-attr]
+    assert {id(p) for p in run.model.fusion.scalars()} < scalars
+    assert all(p.ndim >= 2 for p in groups[1]["params"])
+    embeddings = run.model.network.bert.embeddings
+    assert not any(p.requires_grad for p in embeddings.parameters())
+    # Linear warm-up over w steps, then linear decay to 0 at T.
+    rates = []
+    for _ in range(run.total_steps):
+        rates.append(groups[1]["lr"] / 1e-3)
+        run.optimizer.step()
+        run.rates.step()
+    assert run.total_steps == 12
+    assert np.allclose(rates[:3], [0.5, 1.0, 10 / 11])  # w = round(0.1·12) = 1
+    assert math.isclose(rates[-1], 1 / 11)
+
+
+def test_what_was_removed_is_forgotten_and_what_shrank_starts_anew() -> None:
+    parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(3)]
+    adam = torch.optim.AdamW(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones(3)
+    adam.step()
+    stays, shrinks, _ = parameters
+    shrinks.data = shrinks.data[:2]
+    forget_removed(adam, [stays, shrinks])
+    assert [id(p) for p in adam.param_groups[0]["params"]] == [id(stays), id(shrinks)]
+    assert [id(p) for p in adam.state] == [id(stays)]
