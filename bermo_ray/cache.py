@@ -1,4 +1,4 @@
-"""Files that are made once on a node and then read by all of its trials and workers.
+"""Files that are made once per node and then read by all of its trials and workers.
 
 Each is named by everything that decides its content, so that none is ever out of date.
 """
@@ -16,18 +16,20 @@ CACHE_VARIABLE = "BERMO_CACHE"  # a folder, or "off"
 LIMIT_VARIABLE = "BERMO_CACHE_GB"  # the oldest files go when a folder holds more
 
 
-def folder(kind: str) -> Path | None:
+def find_folder(kind: str) -> Path | None:
     """Where files of that kind are kept; None where the user turned the cache off."""
     asked = os.environ.get(CACHE_VARIABLE, "~/.cache/bermo_ray")
     return None if asked == "off" else Path(asked).expanduser() / kind
 
 
-def limit() -> int:
+def byte_limit() -> int:
     """The most bytes that a folder may hold."""
     return int(float(os.environ.get(LIMIT_VARIABLE, "20")) * 1e9)
 
 
-def get(file: Path, size: int, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
+def read_or_make(
+    file: Path, size: int, write: Callable[[Path], None], read: Callable[[Path], T]
+) -> T:
     """What ``read`` gives of the file, made by ``write`` (about ``size`` bytes) where it is not
     there yet.
 
@@ -45,22 +47,22 @@ def get(file: Path, size: int, write: Callable[[Path], None], read: Callable[[Pa
         return read(file)  # mapped under the lock: nobody removes it in between
 
 
-def _make_room(place: Path, suffix: str, size: int) -> None:
+def _make_room(folder: Path, suffix: str, size: int) -> None:
     """Removes files until ``size`` more bytes fit; a mapped file lives on for who has it open."""
-    for partial_file in place.glob("*.partial"):
+    for partial_file in folder.glob("*.partial"):
         # Held only while writing, so a lock that can be had is one whose writer is dead.
         lock = FileLock(f"{partial_file.with_suffix(suffix)}.lock", blocking=False)
         with contextlib.suppress(TimeoutError), lock:
             partial_file.unlink(missing_ok=True)
     files = []
-    for file in place.glob(f"*{suffix}"):
+    for file in folder.glob(f"*{suffix}"):
         with contextlib.suppress(FileNotFoundError):  # another process makes room too
             files.append((file.stat().st_mtime, file.stat().st_size, file))
-    held = sum(one for _, one, _ in files)
-    for _, one, file in sorted(files):
-        if held + size <= limit():
+    held = sum(length for _, length, _ in files)
+    for _, length, file in sorted(files):
+        if held + size <= byte_limit():
             break
         lock = FileLock(f"{file}.lock", blocking=False)
         with contextlib.suppress(TimeoutError), lock:  # held: somebody is about to map it
             file.unlink(missing_ok=True)
-            held -= one
+            held -= length

@@ -206,7 +206,7 @@ class L0(Penalized):
 
     method: Literal["l0"] = "l0"
     initial_score: float = Field(
-        2.197, description="scores at the start: σ(S) = 0.9, so gates are ~95 % open"
+        2.197, description="scores at the start: σ(S) = 0.9, so that a gate is open with P = 0.98"
     )
 
 
@@ -234,7 +234,7 @@ PruningSection = Annotated[SerializeAsAny[Pruning], WrapValidator(_pruning_by_me
 
 
 class Distillation(_Section):
-    """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (BERMo, Table 11)."""
+    """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (both α: BERMo, Table 11)."""
 
     teacher: str = Field(
         description="folder of a fine-tuned checkpoint, stock or of an earlier trial; same labels"

@@ -70,7 +70,7 @@ class GaussianProcess:
         """Mean and deviation of the surface itself, without the noise of a trial."""
         p = self.log_parameters
         across = self._kernel(points, self.points, p)
-        own = np.exp(p[-2]) + np.sum((points - 0.5) ** 2, axis=1)
+        prior = np.exp(p[-2]) + np.sum((points - 0.5) ** 2, axis=1)
         solved = solve_triangular(self._factor, across.T, lower=True, check_finite=False)
-        variance = np.maximum(own - np.sum(solved * solved, axis=0), 1e-9)
+        variance = np.maximum(prior - np.sum(solved * solved, axis=0), 1e-9)
         return self.mean + self.scale * (across @ self._weights), self.scale * np.sqrt(variance)

@@ -19,7 +19,7 @@ class Grid(Plan):
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         if not trials:
-            raise UserError("there is no trial to run: an option names nothing")
+            raise UserError("trials: there is none to run")
         self.trials = list({trial.id: trial for trial in trials}.values())
         self.most_trials = len(self.trials)
         self._asked = 0

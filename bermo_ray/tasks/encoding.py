@@ -44,7 +44,7 @@ def take_chosen(
 
 def encode_part(task: Task, data: Data, part: str, tokenizer: Any) -> EncodedRows:
     """All rows of a part, encoded; from the node's cache, or put there."""
-    folder = cache.folder("encoded")
+    folder = cache.find_folder("encoded")
     if folder is None:
         return encode_rows(task, task.read_rows(data, part), tokenizer, data.max_length)
     source = task.open_source(data, part)
@@ -62,7 +62,7 @@ def encode_part(task: Task, data: Data, part: str, tokenizer: Any) -> EncodedRow
     digest = hashlib.blake2b(FORMAT + repr(about).encode(), digest_size=16)
     digest.update(source.stamp())
     digest.update(_stamp_tokenizer(tokenizer))
-    table = cache.get(folder / f"{digest.hexdigest()}.arrow", source.size, write, read)
+    table = cache.read_or_make(folder / f"{digest.hexdigest()}.arrow", source.size, write, read)
     return _to_encoded_rows(task, table, tokenizer)
 
 

@@ -18,7 +18,7 @@ _FORMAT = b"2"  # a new number makes every file of an older layout unfindable
 _FOLDER = "features"  # within the cache
 
 
-def key(network: nn.Module, data: EncodedRows, kept: str, without: str = "\0") -> str:
+def make_key(network: nn.Module, data: EncodedRows, kept: str, without: str = "\0") -> str:
     """Identity of an array, as hex digits.
 
     Args:
@@ -40,12 +40,14 @@ def key(network: nn.Module, data: EncodedRows, kept: str, without: str = "\0") -
 
 def fits(shape: tuple[int, ...]) -> bool:
     """Whether a float32 array of that shape may be kept at all."""
-    return cache.folder(_FOLDER) is not None and _byte_size(shape) <= cache.limit()
+    return cache.find_folder(_FOLDER) is not None and _byte_size(shape) <= cache.byte_limit()
 
 
-def get(name: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> np.ndarray:
+def read_or_fill(
+    name: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]
+) -> np.ndarray:
     """The array of that name, read-only; ``fill`` writes it where it is not there yet."""
-    folder = cache.folder(_FOLDER)
+    folder = cache.find_folder(_FOLDER)
     assert folder is not None
 
     def write(file: Path) -> None:
@@ -57,7 +59,7 @@ def get(name: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -
         array: np.ndarray = np.load(file, mmap_mode="r").view(np.ndarray)  # memmap slices slowly
         return array
 
-    return cache.get(folder / f"{name}.npy", _byte_size(shape), write, read)
+    return cache.read_or_make(folder / f"{name}.npy", _byte_size(shape), write, read)
 
 
 def _byte_size(shape: tuple[int, ...]) -> int:

@@ -22,8 +22,8 @@ def layer_similarity(
         means[:] = _mean_cosines(model, data, batch_size, device)
 
     if array_cache.fits(shape):
-        key = array_cache.key(model.network, data, f"contribution {model.layers_left}")
-        means = array_cache.get(key, shape, fill)
+        key = array_cache.make_key(model.network, data, f"contribution {model.layers_left}")
+        means = array_cache.read_or_fill(key, shape, fill)
     else:
         means = np.empty(shape, np.float32)
         fill(means)

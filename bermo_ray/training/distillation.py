@@ -113,8 +113,8 @@ class Teacher:
         shape = (int(self._offsets[-1]), width)
         fill = partial(self._fill, network, batch_size, device)
         if array_cache.fits(shape):
-            key = array_cache.key(network, data, "teacher")
-            self._kept = array_cache.get(key, shape, fill)
+            key = array_cache.make_key(network, data, "teacher")
+            self._kept = array_cache.read_or_fill(key, shape, fill)
         else:
             self._kept = np.empty(shape, np.float32)
             fill(self._kept)

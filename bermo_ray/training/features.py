@@ -65,8 +65,8 @@ def with_states(
             for row, states in zip(rows, compute(rows), strict=True):
                 array[offsets[row] : offsets[row + 1]] = states
 
-    key = array_cache.key(model.stack.base, data, repr(kept), "pooler")
-    array = array_cache.get(key, shape, fill)
+    key = array_cache.make_key(model.stack.base, data, repr(kept), "pooler")
+    array = array_cache.read_or_fill(key, shape, fill)
 
     def read(rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         return [array[offsets[row] : offsets[row + 1]] for row in rows]

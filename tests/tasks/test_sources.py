@@ -140,9 +140,9 @@ def test_the_hub_gives_what_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BERMO_DATA", raising=False)
     for name in ("sst2", "conll2003", "squad", "wikiann/de", "wikitext2", "senteval/bigram_shift"):
-        with pytest.raises(UserError, match="^task .*: the hub did not give .*; set data_dir"):
+        with pytest.raises(UserError, match="^task .*: the hub did not give .*; set `data_dir`"):
             registry.get_task(name).read_rows(Data(task=name), "validation")
-    with pytest.raises(UserError, match="^task text: it is not on the hub; set data_dir"):
+    with pytest.raises(UserError, match="^task text: it is not on the hub; set `data_dir`"):
         registry.get_task("text").read_rows(Data(task="text"), "train")
 
 

@@ -84,7 +84,7 @@ def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
         data = encode_rows(task, rows, load_tokenizer(tiny), trial.data.max_length)
         kept = features.KeptStates.of(model, data)
         assert kept is not None
-        return array_cache.key(model.stack.base, data, repr(kept), "pooler")
+        return array_cache.make_key(model.stack.base, data, repr(kept), "pooler")
 
     base = key(small(tiny))
     assert key(small(tiny, seed=5)) == base  # head and α are not of the encoder

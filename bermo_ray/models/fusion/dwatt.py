@@ -14,7 +14,7 @@ from bermo_ray.models.fusion.base import Fusion, without
 def depth_wise_attention(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Σ_n softmax_n(q·k_n) v_n for each token (depth-wise attention, §3); no 1/√d.
+    """Σ_n softmax_n(q·k_n) v_n for each token (depth-wise attention, §4); no 1/√d.
 
     Args:
         query: [..., d]
@@ -42,7 +42,7 @@ class _Bottleneck(nn.Module):
 
 
 class DepthWiseAttention(Fusion):
-    """DWAtt: h_L + Σ_n softmax_n(q·k_n) v_n, for each token (depth-wise attention, §3).
+    """DWAtt: h_L + Σ_n softmax_n(q·k_n) v_n, for each token (depth-wise attention, §4).
 
     k_n = W^K p_n with p_n ∈ R^24 drawn once; v_n = LN_n(f_n(h_n)); q = 1 + elu(h_L + f_Q(h_L)).
     No dropout; values are not shared between layers.

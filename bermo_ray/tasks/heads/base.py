@@ -157,7 +157,7 @@ def temperature_kl(
     padding: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """T²·KL(softmax(teacher/T) ‖ softmax(student/T)) over the last axis, a mean over the others
-    (docs/methods.md §2; BERMo, Table 11).
+    (docs/methods.md §2).
 
     Args:
         student: Logits ``[..., c]``.
