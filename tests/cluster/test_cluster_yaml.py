@@ -82,5 +82,5 @@ def test_the_cluster_can_grow_to_the_gpus_that_the_check_counts(
 
     file = tmp_path / "bootstrap.yaml"
     file.write_text(yaml.safe_dump(validated(config)))
-    monkeypatch.setattr(cluster, "BOOTSTRAP", file)
-    assert cluster._growth() == (8.0, 4.0, 8)
+    monkeypatch.setattr(cluster, "BOOTSTRAP_CONFIG", file)
+    assert cluster._read_growth() == (8.0, 4.0, 8)
