@@ -9,6 +9,7 @@ it reads one.
 import importlib
 import importlib.util
 import sys
+import sysconfig
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -43,7 +44,9 @@ def add_working_directory() -> None:
 
 
 def plugin_paths(names: Iterable[str]) -> list[str]:
-    """Files or package folders of these modules, for sending them to other machines."""
+    """Files or package folders of these modules, for sending them to other machines; what is
+    installed there as it is here need not be sent."""
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     paths = []
     for name in names:
         spec = importlib.util.find_spec(name.partition(".")[0])
@@ -51,4 +54,6 @@ def plugin_paths(names: Iterable[str]) -> list[str]:
             paths.append(str(Path(next(iter(spec.submodule_search_locations))).absolute()))
         elif spec is not None and spec.origin:
             paths.append(str(Path(spec.origin).absolute()))
-    return list(dict.fromkeys(paths))
+    return [
+        p for p in dict.fromkeys(paths) if not any(Path(p).is_relative_to(i) for i in installed)
+    ]

@@ -42,6 +42,8 @@ class Status(StrEnum):
         return self in (Status.COMPLETED, Status.DIVERGED)
 
 
+# A trial's answers on its dev set, in its last checkpoint and among its run's artifacts.
+PREDICTIONS_FILE = "predictions.parquet"
 NAN = math.nan  # "not measured" of a float; a non-finite number is never stored
 
 
@@ -148,6 +150,10 @@ class Report:
 def _measured(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
+    if isinstance(value, list) and any(
+        isinstance(v, float) and not math.isfinite(v) for v in value
+    ):
+        return False
     return value is not None and value not in ("", [], {})
 
 
@@ -254,7 +260,7 @@ def _settings(*rows: tuple[str, pa.DataType, str, str]) -> tuple[Field, ...]:
     return tuple(Field(name, kind, meaning, "param", key) for name, kind, key, meaning in rows)
 
 
-_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
+_TEXT, _INTEGER, _NUMBER = pa.string(), pa.int64(), pa.float64()
 # Who a trial is; then its settings that tables are read by (all others are in `trial_json`).
 IDENTITY = (
     Field("study", _TEXT, "name of the study", "tag", "bermo.study"),
@@ -269,10 +275,10 @@ SETTINGS = _settings(
     ("method", _TEXT, "pruning.method", "pruning method; 'dense' for none"),
     ("strategy", _TEXT, "layer_drop.strategy", "of layer dropping; null for none"),
     ("mode", _TEXT, "mode", "finetune or features"),
-    ("seed", _WHOLE, "seed", ""),
-    ("epochs", _WHOLE, "epochs", ""),
-    ("batch_size", _WHOLE, "batch_size", "over all workers"),
-    ("workers", _WHOLE, "resources.workers", ""),
+    ("seed", _INTEGER, "seed", ""),
+    ("epochs", _INTEGER, "epochs", ""),
+    ("batch_size", _INTEGER, "batch_size", "over all workers"),
+    ("workers", _INTEGER, "resources.workers", ""),
     ("multiplier", _NUMBER, "pruning.multiplier", "λ asked for; null for methods without one"),
     ("target_density", _NUMBER, "pruning.target_density", "density asked for, if any"),
     ("learning_rate", _NUMBER, "optimizer.learning_rate", "of the weights"),
@@ -281,7 +287,7 @@ SETTINGS = _settings(
 FIGURES = _report_fields()
 RUN = (
     Field("metric_name", _TEXT, "which metric the task has", "tag", "bermo.metric_name"),
-    Field("layers_dropped", _WHOLE, "how many layers", "run"),
+    Field("layers_dropped", _INTEGER, "how many layers", "run"),
     Field("started", pa.timestamp("ms", tz="UTC"), "", "run"),
     Field("seconds", _NUMBER, "wall time from first start to end", "run", unit="s"),
     Field("checkpoint", _TEXT, "where the newest one lies", "tag", "bermo.checkpoint"),

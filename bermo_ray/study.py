@@ -1,9 +1,11 @@
 """Study: a plan, where its trials run, and where its records go -> a table of results."""
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,7 +22,13 @@ from bermo_ray.search.plan import Plan
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.tracking import recorder
 from bermo_ray.tracking.recorder import Recorder
-from bermo_ray.tracking.store import Store, connect, delete_unfinished_trials, find_study
+from bermo_ray.tracking.store import (
+    SQLITE,
+    Store,
+    connect,
+    delete_unfinished_trials,
+    find_study,
+)
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources
 
@@ -29,6 +37,9 @@ STUDY_FILE = "study.json"
 
 class Backend(Protocol):
     """Where trials run; see :class:`bermo_ray.ray_backend.backend.RayBackend`."""
+
+    def find_problems(self, store: Store) -> list[str]:
+        """What it can see before it is opened that it can't do, one line each."""
 
     def open(self, store: Store) -> tuple[int, str]:
         """Gets ready; gives how many trials run at once, and where."""
@@ -46,25 +57,41 @@ class Backend(Protocol):
 
 
 class InProcessBackend:
-    """Runs trials in this process, one after the other."""
+    """Runs trials in this process, one after the other, on its CPUs."""
 
-    def __init__(self, resources: Resources) -> None:
-        self.threads = resources.cpus_per_worker
+    def __init__(self, resources: Resources, concurrent: int | None = None) -> None:
+        self.resources, self.concurrent = resources, concurrent
+
+    def find_problems(self, store: Store) -> list[str]:
+        """It has one worker, no GPU, one trial at a time, and writes to a folder."""
+        problems = []
+        if self.resources.workers > 1:
+            problems.append(f"workers: got {self.resources.workers}, backend 'process' has one")
+        if self.resources.gpus:
+            problems.append("gpus: backend 'process' trains on CPUs")
+        if (self.concurrent or 1) > 1:
+            problems.append(f"concurrent: got {self.concurrent}, backend 'process' runs one")
+        if "://" in store.checkpoints:
+            problems.append(f"storage: got {store.checkpoints}, backend 'process' needs a folder")
+        return problems
 
     def open(self, store: Store) -> tuple[int, str]:
+        """Nothing has to be started."""
         return 1, "this process"
 
     def has_state(self, store: Store, study: str) -> bool:
+        """Whether a log of the study is there."""
         return in_process.has_log(Path(store.checkpoints) / study)
 
     def run(
         self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
     ) -> Plan | None:
-        folder = Path(store.checkpoints) / study
-        return in_process.run_in_process(plan, listeners, folder, self.threads)
+        """Runs all trials; an interruption is raised, not returned."""
+        folder, threads = Path(store.checkpoints) / study, self.resources.cpus_per_worker
+        return in_process.run_in_process(plan, listeners, folder, threads)
 
     def close(self) -> None:
-        pass
+        """Nothing was started."""
 
 
 def make_backend(
@@ -75,7 +102,7 @@ def make_backend(
 ) -> Backend:
     """The backend of that kind; Ray is imported only where it is asked for."""
     if kind == "process":
-        return InProcessBackend(resources)
+        return InProcessBackend(resources, concurrent)
     from bermo_ray.ray_backend.backend import RayBackend
 
     return RayBackend(resources, concurrent, plugins)
@@ -121,6 +148,7 @@ class Study:
         self.settings, self.listeners = dict(settings or {}), list(listeners)
         self.backend = make_backend(backend, self.resources, concurrent, plugins)
         self.folder, self.uri = self.store.folder(name), self.store.uri
+        self._created = time.time()
         self._run_id: str | None = None
         self._is_checked = False
 
@@ -130,30 +158,15 @@ class Study:
         Raises:
             UserError: with all of them, one line each.
         """
-        problems = check_resources(self.resources)
-        if not re.fullmatch(r"[\w.-]+", self.name):
-            problems.append(f"name: got {self.name!r}, expected letters, digits, and . _ -")
-        folder = self.folder.absolute()
-        nearest = next(path for path in (folder, *folder.parents) if path.exists())
-        if not os.access(nearest, os.W_OK):
-            problems.append(f"runs: can't write in {nearest}")
-        if not resume and self.folder.exists():
-            problems.append(f"name: a study {self.name!r} exists; resume it or rename")
-        for check in (self._check_trials, self._check_store):
-            try:
-                check()
-            except UserError as error:
-                problems += error.problems
+        problems = find_problems(self.name, self.resources, self.store, resume)
+        problems += self.backend.find_problems(self.store)
+        try:
+            check_trials(self.plan.representatives(), max(1, self.resources.workers))
+        except UserError as error:
+            problems += error.problems
         if problems:
             raise UserError(*dict.fromkeys(problems))
         self._is_checked = True
-
-    def _check_trials(self) -> None:
-        check_trials(self.plan.representatives(), max(1, self.resources.workers))
-
-    def _check_store(self) -> None:
-        if not self.uri.startswith("sqlite:///"):
-            connect(self.uri)
 
     def run(self, resume: bool = False) -> pa.Table:
         """Runs the trials and gives the results table.
@@ -167,30 +180,41 @@ class Study:
         """
         if not self._is_checked:
             self.check(resume)
+        self._is_checked = False  # a second run of this study is another one
         try:
             concurrent, where = self.backend.open(self.store)
-            self._run_id = self._reopen() if resume else self._open()
-            for listener in self.listeners:
-                listener.on_open(self.plan.most_trials, concurrent, where)
-            self._run_trials(self._run_id, resume)
+            with self._open_run(resume) as run_id:
+                for listener in self.listeners:
+                    listener.on_open(self.plan.most_trials, concurrent, where)
+                listeners = [self._recorder(run_id), *self.listeners]
+                plan = self.backend.run(self.plan, listeners, self.store, self.name, resume)
+                if plan is None:
+                    raise StudyInterrupted(self.name)
+                self.plan = plan
         finally:
             self.backend.close()
         return load(self.name, self.uri)
 
-    def _run_trials(self, run_id: str, resume: bool) -> None:
-        """Runs the plan; the study's own MLflow run is closed whatever happens."""
-        status = Status.FAILED
-        listeners = [self._recorder(run_id), *self.listeners]
+    @contextlib.contextmanager
+    def _open_run(self, resume: bool) -> Iterator[str]:
+        """The study's own MLflow run, closed whatever happens."""
+        run_id = self._find_run() if resume else self._create_run()
+        self._run_id = run_id
         try:
-            plan = self.backend.run(self.plan, listeners, self.store, self.name, resume)
-            if plan is None:
-                raise StudyInterrupted(self.name)
-            self.plan, status = plan, Status.COMPLETED
-        except KeyboardInterrupt as interrupt:
-            status = Status.INTERRUPTED
-            raise StudyInterrupted(self.name) from interrupt
-        finally:
-            recorder.close_study(self.uri, run_id, status)
+            if resume:
+                self._take_up(run_id)
+            else:
+                self._write_files()
+            yield run_id
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            with contextlib.suppress(UserError):  # the first error is the one to tell
+                status = Status.INTERRUPTED if interrupted else Status.FAILED
+                recorder.close_study(self.uri, run_id, status)
+            if interrupted and not isinstance(error, StudyInterrupted):
+                raise StudyInterrupted(self.name) from error
+            raise
+        recorder.close_study(self.uri, run_id, Status.COMPLETED)
 
     def _recorder(self, run_id: str) -> Recorder:
         return Recorder(
@@ -202,28 +226,31 @@ class Study:
             metric_of=lambda trial: get_task(trial.data.task).metric,
         )
 
-    def _open(self) -> str:
-        run_id = recorder.open_study(
+    def _create_run(self) -> str:
+        return recorder.open_study(
             self.uri, self.kind, self.name, self.settings, self.plan.to_json()
         )
+
+    def _write_files(self) -> None:
         self.folder.mkdir(parents=True)
         content = {
             "kind": self.kind,
             "folder": str(self.folder.absolute()),
+            "created": self._created,
             "settings": self.settings,
         }
         (self.folder / STUDY_FILE).write_text(json.dumps(content, indent=1))
-        return run_id
 
-    def _reopen(self) -> str:
+    def _find_run(self) -> str:
         run = find_study(self.uri, self.name)
         if run is None:
             raise UserError(f"resume: study {self.name!r} is not in {self.uri}")
-        run_id = str(run.info.run_id)
+        return str(run.info.run_id)
+
+    def _take_up(self, run_id: str) -> None:
         recorder.reopen_study(self.uri, run_id)
         if not self.backend.has_state(self.store, self.name):
             delete_unfinished_trials(self.uri, run_id)
-        return run_id
 
     def publish(
         self, tables: Mapping[str, pa.Table], figure_files: Sequence[Path] = ()
@@ -242,10 +269,33 @@ class Study:
         return files
 
 
-def check_resources(resources: Resources) -> list[str]:
-    """What is wrong with them, one line each."""
-    return [
-        f"{name}: got {value}, expected >= 1"
-        for name in ("workers", "cpus_per_worker")
-        if (value := getattr(resources, name)) < 1
+def find_problems(name: str, resources: Resources, store: Store, resume: bool) -> list[str]:
+    """What is wrong with a study whatever its plan, one line each."""
+    problems = [
+        f"{field}: got {value}, expected >= 1"
+        for field in ("workers", "cpus_per_worker")
+        if (value := getattr(resources, field)) < 1
     ]
+    if not re.fullmatch(r"[\w.-]+", name):
+        problems.append(f"name: got {name!r}, expected letters, digits, and . _ -")
+    folder = store.folder(name).absolute()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK):
+        problems.append(f"runs: can't write in {nearest}")
+    checkpoints = Path(store.checkpoints) / name
+    if not resume and folder.exists():
+        problems.append(f"name: a study {name!r} exists; `resume` it or rename")
+    elif not resume and "://" not in store.checkpoints and checkpoints.exists():
+        problems.append(f"name: {checkpoints} holds another study's checkpoints; remove or rename")
+    if not store.uri.startswith(SQLITE):
+        try:
+            connect(store.uri)
+        except UserError as error:
+            problems += error.problems
+    return problems
+
+
+def read_creation_time(store: Store, study: str) -> float | None:
+    """When a study was started, in seconds; None where there is none of that name."""
+    file = store.folder(study) / STUDY_FILE
+    return float(json.loads(file.read_text())["created"]) if file.is_file() else None

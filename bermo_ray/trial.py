@@ -59,7 +59,7 @@ class Data(_Section):
             if isinstance(value, float) and value >= 1:
                 raise ValueError(f"{name}: got {value}, expected whole rows, or a share below 1")
         if self.shots is not None and self.train_rows is not None:
-            raise ValueError("shots and train_rows both say how many rows to train on: give one")
+            raise ValueError("shots: train_rows says too how many rows to train on; give one")
         return self
 
 
@@ -415,8 +415,10 @@ def _line(item: ErrorDetails) -> str:
         return unknown("key", field, _known_keys(parents))
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error":
-        named = message.startswith(("unknown ", "layer_drop."))
-        return message if named or not field else f"{field}: {message}"
+        if not field or message.startswith(("unknown ", f"{field}.")):
+            return message
+        names_its_field = re.match(r"\w+: ", message) and field in Trial.model_fields
+        return f"{field}.{message}" if names_its_field else f"{field}: {message}"
     message = (message[0].lower() + message[1:]).replace("input should be", "expected")
     return f"{field or 'trial'}: got {item['input']!r}, {message}"
 

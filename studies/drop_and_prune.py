@@ -66,14 +66,19 @@ def mix(base: Trial, options: Options, size: float, count: int, depth: int) -> T
 
 def plan(options: Options) -> Grid:
     """The undropped, unpruned model, then every size with every count that allows it."""
+    if options.method not in ("l0", "soft_movement"):
+        raise UserError(
+            f"method: got {options.method!r}, expected one that learns λ: l0 or soft_movement"
+        )
     if bad := [size for size in options.sizes if not 0 < size < 1]:
         raise UserError(f"sizes: got {bad[0]:g}, expected 0 < size < 1")
-    recommended = recommend("drop_and_prune", options.backbone)
-    base = options.base_trial("drop_and_prune").replace(
-        optimizer__learning_rate=options.learning_rate or recommended.learning_rate,
-        optimizer__score_learning_rate=options.score_learning_rate
-        or recommended.score_learning_rate,
-    )
+    rates = {
+        f"optimizer__{name}": getattr(recommend("drop_and_prune", options.backbone), name)
+        if getattr(options, name) is None
+        else getattr(options, name)
+        for name in ("learning_rate", "score_learning_rate")
+    }
+    base = options.base_trial("drop_and_prune").replace(**rates)
     depth = starting_depth(base)
     counts = range(depth) if options.counts is None else options.counts
     if bad := [count for count in counts if not 0 <= count < depth]:

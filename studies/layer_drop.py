@@ -30,6 +30,11 @@ from bermo_ray.training.model import starting_depth
 class Options(ManyTasksOptions):
     """Strategies of layer dropping, by the number of layers dropped."""
 
+    FIELD_OPTIONS = ManyTasksOptions.FIELD_OPTIONS | {
+        "layer_drop.count": "counts",
+        "layer_drop.strategy": "strategies",
+    }
+
     strategies: tuple[str, ...] = (
         "top", "bottom", "alternate_even", "alternate_odd", "symmetric",
         "variance", "aggregate", "contribution",

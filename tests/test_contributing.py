@@ -123,7 +123,10 @@ def test_the_plan_stops_when_the_metric_no_longer_rises(
     plan_type = importlib.import_module("my_plan").LongerAndLonger
     data = Data(task="tense", train_rows=32, dev_rows=20)
     base = Trial(data=data, backbone=tiny, batch_size=16)
-    table = Study("s", plan_type(base), store=Store(tmp_path), backend="process").run()
+    study = Study("s", plan_type(base), store=Store(tmp_path), backend="process")
+    table = study.run()
+    assert study.plan.finished
+    assert study.plan.ask() is None
     epochs, metrics = table["epochs"].to_pylist(), table["metric"].to_pylist()
     assert epochs == [1, 2, 4, 8][: len(epochs)]
     rising = [b > max(metrics[: i + 1]) for i, b in enumerate(metrics[1:])]
@@ -133,7 +136,18 @@ def test_the_plan_stops_when_the_metric_no_longer_rises(
 
 def test_the_study_is_a_program(folder: Path, tiny: str, tmp_path: Path) -> None:
     call = [sys.executable, str(folder / "my_study.py"), "--backbone", tiny, "--runs", "runs"]
-    call += ["--name", "s", "--train-rows", "48", "--dev-rows", "20", "--epochs", "1"]
+    call += [
+        "--plugin",
+        "my_fusion",
+        "--name",
+        "s",
+        "--train-rows",
+        "48",
+        "--dev-rows",
+        "20",
+        "--epochs",
+        "1",
+    ]
     call += ["--batch-sizes", "8", "16", "--backend", "process"]
     done = subprocess.run(
         call, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False

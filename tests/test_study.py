@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,23 @@ import pyarrow as pa
 import pytest
 
 from bermo_ray import results
+from bermo_ray.command_line.frontier_study import (
+    FrontierOptions,
+    make_space,
+    plan_frontier,
+    read_earlier,
+)
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.record import Report, Status
 from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.grid import Grid
+from bermo_ray.search.plan import Plan
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.study import Study
-from bermo_ray.tracking.store import Store, find_study
+from bermo_ray.tracking.store import Store, connect, find_study
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import L0, Data, Trial
+from tests.support.records import write_study
 
 # What a clock or the store decides; all else is the same wherever a plan runs.
 MEASURED_BY_CLOCK = ["run_id", "started", "seconds", "checkpoint", "rows_per_second", "latency"]
@@ -74,7 +83,7 @@ def test_it_runs_in_a_thread_and_publishes_what_it_found(tiny: str, tmp_path: Pa
     assert run is not None
     assert run.data.tags["bermo.status"] == "completed"
     assert json.loads((study.folder / "study.json").read_text())["settings"] == {"x": [1, 2]}
-    with pytest.raises(UserError, match="^name: a study 'mine' exists; resume it or rename$"):
+    with pytest.raises(UserError, match="^name: a study 'mine' exists; `resume` it or rename$"):
         Study("mine", Grid(trials), store=Store(tmp_path), backend="process").run()
 
 
@@ -151,6 +160,113 @@ def test_every_problem_is_told_at_once_in_the_names_of_the_library(tmp_path: Pat
     assert "unknown fusion 'brmo'" in text
     assert "--" not in text
     assert not any(tmp_path.iterdir())
+
+
+def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(
+    tiny: str, tmp_path: Path
+) -> None:
+    """Trials that other studies finished meanwhile would lead it to ask for other trials."""
+    options = FrontierOptions(
+        backbone=tiny, train_rows=48, dev_rows=31, epochs=1, trials=3, fusions=("last",),
+        runs=tmp_path, backend="process", name="first", score_learning_rates=(0.1, 0.5),
+    )  # fmt: skip
+
+    def study(name: str, plan: Plan) -> Study:
+        return Study(name, plan, store=options.store, backend="process")
+
+    class Interrupted(FrontierSearch):
+        def tell(self, trial: Trial, reports: Any) -> None:
+            super().tell(trial, reports)
+            if trial.pruning is not None:
+                raise KeyboardInterrupt
+
+    plan = plan_frontier(options, L0())
+    plan.__class__ = Interrupted
+    with pytest.raises(StudyInterrupted):
+        study("first", plan).run()
+    arm = make_space(options, L0()).arms["last"]
+    finished = [
+        (
+            arm.replace(pruning__multiplier=value, optimizer__score_learning_rate=0.2),
+            [Report(status=Status.COMPLETED, step=1, metric=0.9, remaining=0.5)],
+        )
+        for value in (20.0, 90.0)
+    ]
+    write_study(options.store.uri, "other", finished)
+    known: list[str] = []
+    plan = plan_frontier(replace(options, resume=True), L0())
+    assert isinstance(plan, FrontierSearch)
+    assert len(plan.studies["last"].trials) == 0
+    resumed = study("first", plan)
+    resumed.listeners = [KnownTrials(known)]
+    assert resumed.run(resume=True)["method"].to_pylist() == ["dense", "l0", "l0", "l0"]
+    assert known == ["00000"]  # the pruned one was cut off while it was told
+    # A new study of that kind does learn from them.
+    third = plan_frontier(replace(options, name="third"), L0())
+    assert isinstance(third, FrontierSearch)
+    assert len(third.studies["last"].trials) >= 2
+
+
+def test_trials_of_a_plugin_that_is_not_loaded_are_passed_over(tmp_path: Path) -> None:
+    options = FrontierOptions(runs=tmp_path)
+    report = Report(status=Status.COMPLETED, step=1, metric=0.5, remaining=0.5)
+    write_study(options.store.uri, "s", [(Trial(), [report]), (Trial(seed=1), [report])])
+    run_id = results.load("s", options.store.uri)["run_id"][0].as_py()
+    strange = json.dumps(json.loads(Trial().to_json()) | {"pruning": {"method": "mine"}})
+    connect(options.store.uri).set_tag(run_id, "bermo.trial_json", strange)
+    assert [trial.seed for trial, _ in read_earlier(options, None)] == [1]
+
+
+class KnownTrials:
+    """A listener that remembers what a resumed study knew."""
+
+    def __init__(self, known: list[str]) -> None:
+        self.known = known
+
+    def on_known(self, attempt: str, trial: Trial, report: Report) -> None:
+        self.known.append(attempt)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: None
+
+
+def test_what_this_process_can_not_do_is_one_line_each(tiny: str, tmp_path: Path) -> None:
+    study = Study(
+        "s", Grid([base_trial(tiny)]), Resources(workers=2, gpus=True),
+        Store(tmp_path, storage="s3://bucket"), backend="process", concurrent=3,
+    )  # fmt: skip
+    with pytest.raises(UserError) as caught:
+        study.check()
+    starts = [line.partition(":")[0] for line in caught.value.problems]
+    assert starts == ["workers", "gpus", "concurrent", "storage"]
+
+
+def test_another_studys_checkpoints_are_not_taken_up(tiny: str, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "s").mkdir(parents=True)
+    study = Study("s", Grid([base_trial(tiny)]), store=Store(tmp_path), backend="process")
+    with pytest.raises(UserError, match="^name: .* holds another study's checkpoints"):
+        study.check()
+
+
+def test_an_error_of_a_listener_is_not_the_trials(tiny: str, tmp_path: Path) -> None:
+    class Broken(KnownTrials):
+        closed = False
+
+        def on_report(self, attempt: str, reports: Any, checkpoint: str) -> None:
+            raise RuntimeError("a listener's bug")
+
+        def on_close(self) -> None:
+            self.closed = True
+
+    broken = Broken([])
+    study = Study("s", Grid([base_trial(tiny)]), store=Store(tmp_path), backend="process")
+    study.listeners = [broken]
+    with pytest.raises(RuntimeError, match="a listener's bug"):
+        study.run()
+    assert broken.closed
+    run = find_study(study.uri, "s")
+    assert run is not None
+    assert run.data.tags["bermo.status"] == "failed"
 
 
 def test_what_is_not_there_can_not_be_resumed(tiny: str, tmp_path: Path) -> None:

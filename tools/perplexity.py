@@ -53,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, [field.name for field in fields(Options)])
+    run_command(main, {field.name: field.name for field in fields(Options)})

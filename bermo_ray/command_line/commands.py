@@ -17,7 +17,7 @@ from bermo_ray.tracking.store import RUNS, SQLITE, store_uri
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FLAGS = ("runs", "port", "out", "tracking_uri", "plugin")  # that errors may name
+_OPTIONS = {name: name for name in ("runs", "port", "out", "sql", "tracking_uri", "plugin")}
 
 
 def _existing_store(runs: Path, tracking_uri: str | None) -> str:
@@ -161,7 +161,7 @@ def unpack(folder: Annotated[Path, tyro.conf.Positional]) -> None:
 
 def main() -> None:
     """Entry point of ``bermo-ray``."""
-    run_command(_dispatch, _FLAGS)
+    run_command(_dispatch, _OPTIONS)
 
 
 def _dispatch() -> None:

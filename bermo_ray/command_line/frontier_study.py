@@ -1,5 +1,6 @@
 """What the frontier studies share: options, the plan that they ask for, and its report."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -28,6 +29,7 @@ from bermo_ray.search.recommended import Range, recommend
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.target import Target
 from bermo_ray.search.target_search import TargetSearch
+from bermo_ray.study import read_creation_time
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.trial import Pruning, Trial
 
@@ -121,21 +123,24 @@ def _make_range(option: str, ends: Range) -> LogUniform:
 def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrials:
     """Completed trials of other studies in the store, of the same task and data.
 
-    A resumed study goes on with what it knew at its start, so its own trials are no earlier ones.
+    A resumed study goes on with what it knew at its start: of trials that ended later it learns
+    nothing, as it did not then.
     """
+    created = read_creation_time(options.store, options.name) if options.name else None
     table = load_all(options.store.uri)
     wanted = pc.and_(
         pc.equal(table["task"], options.task), pc.equal(table["status"], str(Status.COMPLETED))
     )
     earlier = []
     for row in table.filter(wanted).to_pylist():
-        trial = Trial.from_json(row["trial_json"])
-        is_same_data = trial.data.data_dir == data_dir  # it is not part of a trial's id
-        if is_same_data and row["study"] != options.name:
-            report = Report(
-                status=Status.COMPLETED, metric=row["metric"], remaining=row["remaining"]
-            )
-            earlier.append((trial, report))
+        ended = row["started"].timestamp() + (row["seconds"] or 0.0)
+        if row["study"] == options.name or (created is not None and ended > created):
+            continue
+        with contextlib.suppress(UserError):  # what it names is of a plug-in that is not loaded
+            trial = Trial.from_json(row["trial_json"])
+            if trial.data.data_dir == data_dir:  # it is not part of a trial's id
+                figures = {name: row[name] for name in ("metric", "remaining")}
+                earlier.append((trial, Report(status=Status.COMPLETED, **figures)))
     return earlier
 
 

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -26,6 +26,9 @@ by_backbone = default("by backbone")  # an option that a study decides by the en
 @dataclass(frozen=True)
 class StudyOptions:
     """What every study takes."""
+
+    # Fields of a Trial that an option of another name sets.
+    FIELD_OPTIONS: ClassVar[dict[str, str]] = {"seed": "seeds"}
 
     data_dir: Annotated[str | None, default("$BERMO_DATA, else the hub")] = None
     """Folder of real tasks' parquet or original files."""
@@ -162,10 +165,11 @@ class ManyTasksOptions(StudyOptions):
         trials = []
         for backbone in self.backbones:
             recommended = recommend(question, backbone)
-            rate = self.learning_rate or recommended.learning_rate
+            rate = self.learning_rate
+            rate = recommended.learning_rate if rate is None else rate
             for task in self.tasks:
                 base = self.make_trial(task, backbone, recommended)
                 trials.append(base.replace(optimizer__learning_rate=rate))
         if not trials:
-            raise UserError("tasks and backbones: each needs a name")
+            raise UserError("`tasks` and `backbones`: each needs a name")
         return trials

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from bermo_ray.errors import UserError
 
@@ -10,31 +10,38 @@ EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130  # the shell's own code for Ctrl-C
 
 
-def run_command(main: Callable[[], object], option_names: Iterable[str] = ()) -> None:
-    """Runs a program's main: a user's mistake is one line each on stderr and exit code 2."""
+def run_command(main: Callable[[], object], options: Mapping[str, str] | None = None) -> None:
+    """Runs a program's main: a user's mistake is one line each on stderr and exit code 2.
+
+    ``options``: fields that errors may name, and the options that set them.
+    """
     try:
         main()
     except UserError as error:
         for problem in error.problems:
-            print(f"error: {to_flags(problem, option_names)}", file=sys.stderr)
+            print(f"error: {to_flags(problem, options or {})}", file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
 
 
-def to_flags(problem: str, option_names: Iterable[str]) -> str:
+def to_flags(problem: str, options: Mapping[str, str]) -> str:
     """An error of the library in the words of the command line: the field that it begins with, and
-    fields in backticks, become flags where there is such an option.
+    fields in backticks, become the options that set them. A field is looked up by its full name
+    first, then by the last part of it.
 
-    >>> to_flags("data.max_length: got 3; see `data_dir`", ["max_length", "data_dir"])
-    '--max-length: got 3; see --data-dir'
+    >>> options = {"max_length": "max_length", "layer_drop.count": "counts"}
+    >>> to_flags("data.max_length: got 3; see `max_length`", options)
+    '--max-length: got 3; see --max-length'
+    >>> to_flags("layer_drop.count: got 9", options)
+    '--counts: got 9'
     """
-    names = set(option_names)
 
     def flag(match: re.Match[str]) -> str:
-        name = match["field"].rpartition(".")[2]
-        return f"--{name.replace('_', '-')}{match['rest']}" if name in names else match[0]
+        field = match["field"]
+        option = options.get(field) or options.get(field.rpartition(".")[2])
+        return f"--{option.replace('_', '-')}{match['rest']}" if option else match[0]
 
     problem = re.sub(r"^(?P<field>[\w.]+)(?P<rest>: )", flag, problem)
-    return re.sub(r"`(?P<field>\w+)`(?P<rest>)", flag, problem)
+    return re.sub(r"`(?P<field>[\w.]+)`(?P<rest>)", flag, problem)

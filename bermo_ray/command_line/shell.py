@@ -25,7 +25,7 @@ from bermo_ray.command_line.program import EXIT_INTERRUPTED, run_command
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
 from bermo_ray.search.plan import Plan
-from bermo_ray.study import STUDY_FILE, Study, check_resources
+from bermo_ray.study import STUDY_FILE, Study, find_problems
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.tracking.store import RUNS, store_uri
 
@@ -81,8 +81,9 @@ def run_study(
         make_plan: Which trials the options ask for.
         report: Prints, draws and publishes what came out.
     """
-    names = [option.name for option in fields(options_type)]
-    run_command(lambda: _run_study(kind, options_type, make_plan, report), names)
+    options = {option.name: option.name for option in fields(options_type)}
+    options |= options_type.FIELD_OPTIONS
+    run_command(lambda: _run_study(kind, options_type, make_plan, report), options)
 
 
 def _run_study(
@@ -125,7 +126,9 @@ def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
     try:
         plan = make_plan(options)
     except UserError as error:
-        raise UserError(*problems, *check_resources(options.resources), *error.problems) from None
+        assert options.name is not None
+        others = find_problems(options.name, options.resources, options.store, options.resume)
+        raise UserError(*dict.fromkeys([*problems, *others, *error.problems])) from None
     assert options.name is not None
     study = Study(
         options.name,
@@ -144,7 +147,7 @@ def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
     except UserError as error:
         problems += error.problems
     if problems:
-        raise UserError(*problems)
+        raise UserError(*dict.fromkeys(problems))
     return study
 
 

@@ -26,6 +26,10 @@ class RayBackend:
         self.resources, self.concurrent, self.plugins = resources, concurrent, tuple(plugins)
         self._cluster: cluster.Cluster | None = None
 
+    def find_problems(self, store: Store) -> list[str]:
+        """What the cluster can run is seen once it is joined."""
+        return []
+
     def open(self, store: Store) -> tuple[int, str]:
         """Connects; gives how many trials run at once, and where.
 

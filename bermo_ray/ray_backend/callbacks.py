@@ -1,5 +1,6 @@
 """Tune's events, passed on to a study's listeners in their own words."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,8 +68,9 @@ class ListenerCallback(Callback):
             listener.on_report(trial.trial_id, [lost], "")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        for listener in self.listeners:
-            listener.on_close()
+        with contextlib.ExitStack() as closing:  # one that raises leaves none of the others open
+            for listener in self.listeners:
+                closing.callback(listener.on_close)
 
 
 class GiveUpStopper(Stopper):

@@ -41,6 +41,12 @@ def connect(py_modules: Sequence[str] = ()) -> Cluster:
     environment: dict[str, Any] = {"env_vars": quiet_environment()}
     if py_modules:
         environment["py_modules"] = list(py_modules)
+        sent = ray.get_runtime_context().runtime_env if was_initialized else environment
+        if not sent.get("py_modules"):
+            raise UserError(
+                "plugin: Ray was started before the study, so its workers do not have the modules; "
+                f"start it with runtime_env={{'py_modules': {list(py_modules)}}}, or not at all"
+            )
     try:
         ray.init(
             ignore_reinit_error=True,

@@ -1,5 +1,6 @@
 """Runs a plan in this process, one trial after the other: no Ray, no MLflow."""
 
+import contextlib
 import itertools
 import json
 import traceback
@@ -27,18 +28,25 @@ def run_in_process(
 ) -> Plan:
     """Runs all trials of a plan; what was finished in ``folder`` before is not run again.
 
-    A Python error in a trial is a result, ``status=failed``; the others go on.
+    A Python error in a trial is a result, ``status=failed``; the others go on. One of the plan's or
+    a listener's own ends the run.
+
+    Raises:
+        UserError: the log in ``folder`` is another plan's.
     """
     dialogue = Dialogue(plan)
     if has_log(folder):
-        dialogue.replay(json.loads((folder / _LOG).read_text()))
-    try:
+        for known in dialogue.replay(json.loads((folder / _LOG).read_text())):
+            for listener in listeners:
+                listener.on_known(*known)
+    with contextlib.ExitStack() as closing:
+        for listener in listeners:
+            closing.callback(listener.on_close)
         for attempt in _attempts(dialogue, folder):
             _run_attempt(dialogue, attempt, listeners, folder, threads)
             _write_log(dialogue, folder)
-    finally:
-        for listener in listeners:
-            listener.on_close()
+    if not plan.finished:
+        raise RuntimeError(f"{type(plan).__name__}: nothing is asked for, yet it is not finished")
     return plan
 
 
@@ -67,6 +75,8 @@ def _run_attempt(
     except _GivenUp as given_up:
         last = given_up.report
     except Exception as error:
+        if reporter.outside_error is not None:
+            raise reporter.outside_error from None
         last = _failure(error)
         for listener in listeners:
             listener.on_report(attempt, [last], "")
@@ -92,6 +102,7 @@ class _ListenedReporter(LocalReporter):
     dialogue: Dialogue
     attempt: str
     listeners: Sequence[Listener]
+    outside_error: Exception | None = None  # of the plan or a listener: not the trial's
 
     def report(
         self,
@@ -100,6 +111,15 @@ class _ListenedReporter(LocalReporter):
         history: Sequence[Report] = (),
     ) -> None:
         super().report(report, save, history)
+        try:
+            self._pass_on(report, history)
+        except _GivenUp:
+            raise
+        except Exception as error:
+            self.outside_error = error
+            raise
+
+    def _pass_on(self, report: Report, history: Sequence[Report]) -> None:
         reason = self.dialogue.give_up_reason(self.attempt, report)
         if reason is not None:
             report = replace(report, status=Status.STOPPED, reason=reason)

@@ -95,12 +95,14 @@ class Dialogue:
         self.log.append({"told": attempt, "reports": [r.to_dict() for r in reports]})
         self.plan.tell(self.running.pop(attempt), reports)
 
-    def replay(self, log: list[dict[str, Any]]) -> None:
-        """Tells the log again to the plan, which must not have been asked anything yet.
+    def replay(self, log: list[dict[str, Any]]) -> list[tuple[str, Trial, Report]]:
+        """Tells the log again to the plan, which must not have been asked anything yet; gives the
+        attempts that had ended, but for those that were lost.
 
         Raises:
             UserError: the plan asks for other trials than it did: another version made the log.
         """
+        ended = []
         for entry in log:
             if "asked" in entry:
                 trial = self.ask(entry["asked"])
@@ -111,8 +113,12 @@ class Dialogue:
                     )
             else:
                 reports = [Report.from_dict(report) for report in entry["reports"]]
+                trial = self.running.pop(entry["told"])
                 self.log.append(entry)
-                self.plan.tell(self.running.pop(entry["told"]), reports)
+                self.plan.tell(trial, reports)
+                if reports:
+                    ended.append((entry["told"], trial, reports[-1]))
+        return ended
 
 
 def ask_all(plan: Plan) -> Iterator[Trial]:

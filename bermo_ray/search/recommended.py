@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from bermo_ray.errors import UserError, unknown
+
 Range = tuple[float, float]
 
 
@@ -53,5 +55,11 @@ def recommend(question: str, backbone: str) -> Recommended:
 
     >>> recommend("layer_drop", "bert-base-uncased").learning_rate
     2e-05
+
+    Raises:
+        UserError: nothing is recommended for it.
     """
-    return (_EMBEDDED if backbone == "embedded" else _PRETRAINED)[question]
+    table = _EMBEDDED if backbone == "embedded" else _PRETRAINED
+    if question not in table:
+        raise UserError(unknown("question", question, table))
+    return table[question]

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.record import Draw, Report, Status, to_mlflow
+from bermo_ray.record import PREDICTIONS_FILE, Draw, Report, Status, to_mlflow
 from bermo_ray.tracking import store
-from bermo_ray.tracking.store import PREDICTIONS, SQLITE
+from bermo_ray.tracking.store import SQLITE
 from bermo_ray.trial import Trial
 
 CHECKPOINT_POLICY = "the newest two while running, with the optimiser; at the end weights only"
@@ -131,6 +131,7 @@ class Recorder:
         self._last_steps: dict[str, int] = {}  # written, by attempt
         self._ended: set[str] = set()
         self._started: set[str] = set()
+        self._unfinished: set[str] = set()  # as an interrupted study left them in the store
         self._queue: list[Callable[[], None]] = []
 
     def on_open(self, most_trials: int, concurrent: int, where: str) -> None:
@@ -168,7 +169,7 @@ class Recorder:
         Raises:
             UserError: the store stayed away, so that some records are not written.
         """
-        for attempt in self._started - self._ended:
+        for attempt in (self._started | self._unfinished) - self._ended:
             self._write(partial(self._interrupt, attempt))
         deadline = time.monotonic() + OUTAGE_SECONDS
         while self._queue and time.monotonic() < deadline:
@@ -199,6 +200,8 @@ class Recorder:
             for run in store.trial_runs(client, self.study_run):
                 attempt = run.data.tags["bermo.attempt"]
                 self._run_ids[attempt] = run.info.run_id
+                if not Status(run.data.tags["bermo.status"]).ended:
+                    self._unfinished.add(attempt)
                 steps = client.get_metric_history(run.info.run_id, "step")
                 self._last_steps[attempt] = max((m.step for m in steps), default=0)
             self._client = client
@@ -274,13 +277,13 @@ class Recorder:
         uri = checkpoint if "://" in checkpoint else Path(checkpoint).absolute().as_uri()
         try:
             filesystem, path = fs.FileSystem.from_uri(uri)
-            with filesystem.open_input_stream(f"{path}/{PREDICTIONS}") as stream:
+            with filesystem.open_input_stream(f"{path}/{PREDICTIONS_FILE}") as stream:
                 content = stream.read()
         except (OSError, pa.ArrowException):  # they stay in the checkpoint; the study goes on
             self._tag(attempt, {"bermo.predictions": f"in {checkpoint} alone"})
             return
         with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
-            copy = Path(folder) / PREDICTIONS
+            copy = Path(folder) / PREDICTIONS_FILE
             copy.write_bytes(content)
             self._connect().log_artifact(self._run_ids[attempt], str(copy))
 

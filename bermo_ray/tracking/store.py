@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bermo_ray.errors import UserError
-from bermo_ray.record import Status
+from bermo_ray.record import PREDICTIONS_FILE, Status
 
 RUNS = "runs"  # the default folder of studies' records
 DATABASE = "mlflow.db"
 SQLITE = "sqlite:///"
-PREDICTIONS = "predictions.parquet"  # a trial's answers on its dev set, in checkpoint and artifacts
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for Store.storage; set on a cluster's head
 
 
@@ -148,7 +147,7 @@ def read_predictions(uri: str, trial: str) -> pa.Table:
     run = find_trial(uri, trial)
     with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
         try:
-            file = connect(uri).download_artifacts(run.info.run_id, PREDICTIONS, folder)
+            file = connect(uri).download_artifacts(run.info.run_id, PREDICTIONS_FILE, folder)
         except (MlflowException, OSError) as error:
             status = run.data.tags.get("bermo.status", "unknown")
             raise UserError(f"trial {trial} kept no predictions (it is {status})") from error

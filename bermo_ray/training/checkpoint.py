@@ -17,12 +17,12 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from bermo_ray.pruning.pruner import Pruner
-from bermo_ray.record import Report
+from bermo_ray.record import PREDICTIONS_FILE, Report
 from bermo_ray.trial import Trial
 
 WEIGHTS_FILE, SCORES_FILE = "model.safetensors", "scores.safetensors"
 OPTIMIZER_FILE = "optimizer.pt"
-PROGRESS_FILE, PREDICTIONS_FILE = "progress.json", "predictions.parquet"
+PROGRESS_FILE = "progress.json"
 
 
 @dataclass

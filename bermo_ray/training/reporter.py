@@ -58,21 +58,30 @@ class LocalReporter:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def resume_from(self) -> Path | None:
-        """The checkpoint of an earlier run in the same folder."""
-        return self.folder if self.folder and (self.folder / PROGRESS_FILE).is_file() else None
+        """The checkpoint of an earlier run in the same folder; if that run was killed between two
+        moves of :meth:`report`, the one before it."""
+        folders = (self.folder, self._beside(".old")) if self.folder else ()
+        return next((f for f in folders if f and (f / PROGRESS_FILE).is_file()), None)
+
+    def _beside(self, suffix: str) -> Path:
+        assert self.folder is not None
+        return self.folder.with_name(self.folder.name + suffix)
 
     def report(
         self, report: Report, save: SaveCheckpoint | None, history: Sequence[Report] = ()
     ) -> None:
-        """Remembers the report; the checkpoint replaces the one before it in one move."""
+        """Remembers the report; the checkpoint before this one goes when this one is complete."""
         self.reports.append(report)
         if save and self.folder:
-            new = self.folder.with_name(self.folder.name + ".new")
+            new, old = self._beside(".new"), self._beside(".old")
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
             save(new)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if self.folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                self.folder.replace(old)
             new.replace(self.folder)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def run_locally(trial: Trial, folder: Path | None = None, threads: int = 1) -> list[Report]:

@@ -65,7 +65,7 @@ class Run:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def layers_due(self, epoch: int) -> Sequence[int]:
-        """The layers that are to be gone by that epoch, counted from 0."""
+        """The layers that are to be gone when that epoch, counted from 0, begins."""
         settings = self.trial.layer_drop
         return layers_due(settings, self.model.dropping_order, epoch) if settings else ()
 

@@ -60,6 +60,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--match", "mean"], "--match: got 'mean', expected one of at least two fusions"),
         (["--match", "last", "--fusions", "last"], "--match: got 'last', expected one of at"),
         (["--resume"], "--resume: no l0_frontier study in runs"),
+        (["--train-rows", "2.5"], "--train-rows: got 2.5, expected whole rows, or a share below 1"),
+        (["--shots", "2", "--train-rows", "9"], "--shots: train_rows says too how many rows"),
+        (["--seeds", "-1"], "--seeds: got -1, expected greater"),
+        (["--backend", "process", "--workers", "2"], "--workers: got 2, backend 'process' has one"),
+        (["--plugin", "nowhere"], "--plugin: 'nowhere' can't be imported"),
         (["--resume", "--name", "x"], "--resume: no study 'x' in runs"),
     ],
 )
@@ -120,10 +125,11 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
-        ("layer_drop", ["--counts", "6"], "layer_drop.count: got 6, expected < 6 layers"),
+        ("layer_drop", ["--counts", "6"], "--counts: got 6, expected < 6 layers"),
         ("layer_drop", ["--counts", "4"], "alternate_even has only 3 of 6 layers to drop"),
         ("layer_drop", ["--strategies", "tpo"], "unknown layer_drop.strategy 'tpo': did you mean"),
         ("layer_drop", ["--epochs-per-layer", "2"], "one every 2 epochs, take 4 epochs"),
+        ("layer_drop", ["--learning-rate", "0"], "--learning-rate: got 0.0, expected greater"),
         ("layer_drop", ["--tasks", "tenze"], "unknown task 'tenze': did you mean tense?"),
         ("optimal_layers", ["--strategy", "tpo"], "unknown layer_drop.strategy 'tpo'"),
         (
@@ -136,7 +142,7 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
             ["--strategies", "explicit"],
             "strategy 'explicit' and a list of dropped_layers",
         ),
-        ("layer_drop", ["--counts", "-1"], "layer_drop.count: got -1, expected greater"),
+        ("layer_drop", ["--counts", "-1"], "--counts: got -1, expected greater"),
         ("optimal_layers", ["--dev-half", "first"], "--dev-half: this study takes one half"),
         ("optimal_layers", ["--thresholds", "-1"], "--thresholds: got [-1.0], expected points"),
         ("drop_and_prune", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
@@ -144,7 +150,7 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
         (
             "drop_and_prune",
             ["--method", "movement"],
-            "pruning.target_density: only soft_movement and l0 have it",
+            "--method: got 'movement', expected one that learns λ",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_table_prints_and_writes(
             ["table", "mine", "--sql", "SELECT list(seed) FROM trials", "--out", "x.csv"],
             "--out: ",
         ),
-        (["table", "mine", "--sql", "SELECT x FROM trials"], "error: sql: Binder Error"),
+        (["table", "mine", "--sql", "SELECT x FROM trials"], "error: --sql: Binder Error"),
         (["ui", "--runs", "nowhere"], "no studies in"),
     ],
 )

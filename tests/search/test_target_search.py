@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,8 @@ def test_trials_on_other_data_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> 
             "status": "completed",
             "metric": 0.5,
             "remaining": 0.5,
+            "started": datetime(2026, 1, 1, tzinfo=UTC),
+            "seconds": 1.0,
             "trial_json": Trial(data=Data(task="text", data_dir=folder)).to_json(),
         }
         for folder in ("one", "other")
