@@ -49,7 +49,7 @@ class Masked(LabelledPieces):
 
     def collect(self, data: EncodedRows, predictions: list[Any]) -> Collected:
         """Of each row, the hidden pieces."""
-        labels = list(data.targets["labels"])
+        labels = list(data.gold["labels"])
         hidden = [row != IGNORED for row in labels]
         predicted, gold = (
             [row[kept] for row, kept in zip(side, hidden, strict=True)]
@@ -62,7 +62,7 @@ class Masked(LabelledPieces):
 
 
 def _hide_pieces(columns: Columns, tokenizer: Any) -> Columns:
-    """15 % of the pieces become [MASK] and are the targets; the choice is fixed by the row's
+    """15 % of the pieces become [MASK] and are the gold; the choice is fixed by the row's
     number, so that a metric measured twice is the same."""
     special = list(tokenizer.all_special_ids)
     inputs, labels = [], []
