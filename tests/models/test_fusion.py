@@ -238,7 +238,7 @@ def test_skip_connections_open_from_the_last_to_the_first() -> None:
     with torch.no_grad():
         every.mixes[2].fill_(1.0)
     for progress, share in ((0.0, [0, 0, 1]), (0.5, [0, 1, 1]), (1.0, [1, 1, 1])):
-        every.progress = progress
+        every.share_trained = progress
         mixed = sum(w * s for w, s in zip(share, STATES, strict=True))
         assert torch.allclose(fuse(every), mixed)
 
