@@ -87,6 +87,7 @@ class Report:
     metric: float = figure("the task's own metric on dev", curve=True, decides=True)
     metric_selection: float = figure("the metric on the first half of dev", decides=True)
     metric_verification: float = figure("the metric on the second half of dev", decides=True)
+    metric_test: float = figure("the metric on the test split, where it has labels")
     other_metrics: dict[str, float] = figure(
         "further metrics and dev sets of the task", curve=True, default=dict
     )
@@ -95,6 +96,9 @@ class Report:
     train_loss: float = figure("mean since the evaluation before", curve=True)
     remaining: float = figure("share of the encoder's parameters left", curve=True, decides=True)
     density: float = figure("share of the prunable weights left", curve=True, decides=True)
+    density_before_shift: float = figure(
+        "density as the learned λ left it, before the flat end's shift of scores; null without one"
+    )
     nonzero_parameters: int | None = figure("of the model with its head", curve=True, default=None)
     parameters: int | None = figure(
         "of the model with its head, zeros too", curve=True, default=None
@@ -110,6 +114,9 @@ class Report:
     latency: float = figure("of a forward where it was trained", "s")
     weight_bytes: int | None = figure("all weights, stored dense", "bytes", default=None)
     hardware: str = figure("what it ran on", default="")
+    best_step: int | None = figure(
+        "step of the evaluation whose model this is, where the best was asked for", default=None
+    )
     resumed_at: int | None = figure("step of the checkpoint it went on from", default=None)
     alpha: list[float] = figure("BERMo's α", artifact=True, default=list)
     kept_by_matrix: list[tuple[str, int, int]] = figure(
