@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from _measure import interleaved, show
 
 from bermo_ray import results
-from bermo_ray.record import FIGURES, SCHEMA
+from bermo_ray.record import MEASUREMENTS, SCHEMA
 from bermo_ray.results.mixes import OBJECTIVES
 from bermo_ray.tracking.recorder import environment_tags, open_study
 from bermo_ray.tracking.store import DATABASE, connect, store_uri
@@ -72,7 +72,7 @@ def make_store(folder: Path) -> str:
         "bermo.checkpoint": "x" * 80,
     }  # fmt: skip
     params = {k: str(v) for k, v in trial.flat().items() if v is not None}
-    metrics = [f.key for f in FIGURES if f.source == "metric" and not f.spread]
+    metrics = [f.key for f in MEASUREMENTS if f.source == "metric" and not f.spread]
     metrics += [f"mixing_weights/{index:02d}" for index in range(STATES)]
     ids = [f"{i:032x}" for i in range(TRIALS)]
     with sqlite3.connect(folder / DATABASE) as database:

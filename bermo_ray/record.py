@@ -1,8 +1,8 @@
 """What a trial tells of itself, and the one table of fields that its record is made of.
 
 A trial reports at every evaluation; the last report carries how it ended. :class:`Report` declares
-every figure once, with its type, unit and meaning. MLflow's keys and tags, the Arrow schema of the
-results and what searches are told all derive from that declaration: to add a measured figure, add
+every measurement once, with its type, unit and meaning. MLflow's keys and tags, the Arrow schema of
+the results and what searches are told all derive from that declaration: to add a measurement, add
 one line to :class:`Report` (and measure it).
 """
 
@@ -45,7 +45,7 @@ class Status(StrEnum):
 NAN = math.nan  # "not measured" of a float; a non-finite number is never stored
 
 
-def figure(
+def measurement(
     meaning: str,
     unit: str = "",
     *,
@@ -78,58 +78,64 @@ def figure(
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What one evaluation of a trial found. Figures that were not measured have their default."""
+    """What one evaluation of a trial found. What was not measured has its default."""
 
-    status: Status = figure("how the trial ended, or running", decides=True, default=Status.RUNNING)
-    reason: str = figure("why it diverged, failed or was stopped", default="")
-    step: int = figure("optimiser steps done", decides=True, curve=True, default=0)
-    epoch: float = figure("passes over the training rows done", curve=True)
-    metric: float = figure("the task's own metric on dev", curve=True, decides=True)
-    metric_selection: float = figure("the metric on the first half of dev", decides=True)
-    metric_verification: float = figure("the metric on the second half of dev", decides=True)
-    metric_test: float = figure("the metric on the test split, where it has labels")
-    other_metrics: dict[str, float] = figure(
+    status: Status = measurement(
+        "how the trial ended, or running", decides=True, default=Status.RUNNING
+    )
+    reason: str = measurement("why it diverged, failed or was stopped", default="")
+    step: int = measurement("optimiser steps done", decides=True, curve=True, default=0)
+    epoch: float = measurement("passes over the training rows done", curve=True)
+    metric: float = measurement("the task's own metric on dev", curve=True, decides=True)
+    metric_selection: float = measurement("the metric on the first half of dev", decides=True)
+    metric_verification: float = measurement("the metric on the second half of dev", decides=True)
+    metric_test: float = measurement("the metric on the test split, where it has labels")
+    other_metrics: dict[str, float] = measurement(
         "further metrics and dev sets of the task", curve=True, default=dict
     )
-    constant_metric: float = figure("what a constant answer reaches", curve=True, decides=True)
-    loss: float = figure("on dev", curve=True)
-    train_loss: float = figure("mean since the evaluation before", curve=True)
-    remaining: float = figure("share of the encoder's parameters left", curve=True, decides=True)
-    density: float = figure("share of the prunable weights left", curve=True, decides=True)
-    density_before_shift: float = figure(
+    constant_metric: float = measurement("what a constant answer reaches", curve=True, decides=True)
+    loss: float = measurement("on dev", curve=True)
+    train_loss: float = measurement("mean since the evaluation before", curve=True)
+    remaining: float = measurement(
+        "share of the encoder's parameters left", curve=True, decides=True
+    )
+    density: float = measurement("share of the prunable weights left", curve=True, decides=True)
+    density_before_shift: float = measurement(
         "density as the learned λ left it, before the flat end's shift of scores; null without one"
     )
-    nonzero_parameters: int | None = figure("of the model with its head", curve=True, default=None)
-    parameters: int | None = figure(
+    nonzero_parameters: int | None = measurement(
+        "of the model with its head", curve=True, default=None
+    )
+    parameters: int | None = measurement(
         "of the model with its head, zeros too", curve=True, default=None
     )
-    layers_left: int | None = figure("layers", curve=True, decides=True, default=None)
-    dropped_layers: list[int] = figure("layers dropped, counted from 1", default=list)
-    multiplier_now: float = figure("λ of the step; 0 without a penalty", curve=True)
-    gamma: float = figure("BERMo's γ", curve=True)
-    mixing_weights: list[float] = figure(
+    layers_left: int | None = measurement("layers", curve=True, decides=True, default=None)
+    dropped_layers: list[int] = measurement("layers dropped, counted from 1", default=list)
+    multiplier_now: float = measurement("λ of the step; 0 without a penalty", curve=True)
+    gamma: float = measurement("BERMo's γ", curve=True)
+    mixing_weights: list[float] = measurement(
         "how much each state counts, embeddings first", curve=True, default=list
     )
-    rows_per_second: float = figure("training speed", "rows/s", curve=True)
-    latency: float = figure("of a forward where it was trained", "s")
-    weight_bytes: int | None = figure("all weights, stored dense", "bytes", default=None)
-    hardware: str = figure("what it ran on", default="")
-    best_step: int | None = figure(
+    rows_per_second: float = measurement("training speed", "rows/s", curve=True)
+    latency: float = measurement("of a forward where it was trained", "s")
+    weight_bytes: int | None = measurement("all weights, stored dense", "bytes", default=None)
+    hardware: str = measurement("what it ran on", default="")
+    best_step: int | None = measurement(
         "step of the evaluation whose model this is, where the best was asked for", default=None
     )
-    resumed_at: int | None = figure("step of the checkpoint it went on from", default=None)
-    alpha: list[float] = figure("BERMo's α", artifact=True, default=list)
-    kept_by_matrix: list[tuple[str, int, int]] = figure(
+    resumed_at: int | None = measurement("step of the checkpoint it went on from", default=None)
+    alpha: list[float] = measurement("BERMo's α", artifact=True, default=list)
+    kept_by_matrix: list[tuple[str, int, int]] = measurement(
         "(name, weights kept, size) of each masked matrix", artifact=True, default=list
     )
-    traceback: str = figure("of a Python error", artifact=True, default="")
+    traceback: str = measurement("of a Python error", artifact=True, default="")
 
     def usable(self, *names: str) -> bool:
-        """Whether the trial completed and these figures are finite."""
+        """Whether the trial completed and these measurements are finite."""
         return self.status is Status.COMPLETED and self.finite(*names)
 
     def finite(self, *names: str) -> bool:
-        """Whether these figures were measured and are finite numbers."""
+        """Whether these were measured and are finite numbers."""
         return all(math.isfinite(getattr(self, name)) for name in names)
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,7 +291,7 @@ SETTINGS = _settings(
     ("learning_rate", _NUMBER, "optimizer.learning_rate", "of the weights"),
     ("score_learning_rate", _NUMBER, "optimizer.score_learning_rate", "of the mask scores"),
 )
-FIGURES = _report_fields()
+MEASUREMENTS = _report_fields()
 RUN = (
     Field("metric_name", _TEXT, "which metric the task has", "tag", "bermo.metric_name"),
     Field("layers_dropped", _WHOLE, "how many layers", "run"),
@@ -294,7 +300,7 @@ RUN = (
     Field("checkpoint", _TEXT, "where the newest one lies", "tag", "bermo.checkpoint"),
     Field("trial_json", _TEXT, "the Trial, complete", "tag", "bermo.trial_json"),
 )
-FIELDS: tuple[Field, ...] = (*IDENTITY, *SETTINGS, *FIGURES, *RUN)
+FIELDS: tuple[Field, ...] = (*IDENTITY, *SETTINGS, *MEASUREMENTS, *RUN)
 DECIDING = tuple(f.name for f in dataclasses.fields(Report) if f.metadata["decides"])
 
 SCHEMA = pa.schema(
@@ -319,7 +325,7 @@ def to_mlflow(report: Report, curves: bool = True) -> tuple[dict[str, float], di
     measured = report.to_dict()
     metrics: dict[str, float] = {}
     tags: dict[str, str] = {}
-    for field in FIGURES:
+    for field in MEASUREMENTS:
         if field.name in measured and (curves or not field.curve):
             into: dict[str, Any] = metrics if field.source == "metric" else tags
             into.update(field.to_mlflow(measured[field.name]))

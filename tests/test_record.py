@@ -14,7 +14,7 @@ import bermo_ray
 from bermo_ray.record import (
     DECIDING,
     FIELDS,
-    FIGURES,
+    MEASUREMENTS,
     SCHEMA,
     Report,
     Status,
@@ -76,8 +76,8 @@ def test_a_row_gives_back_what_mlflow_keeps() -> None:
 
 
 def test_every_column_says_what_it_is() -> None:
-    for figure in FIGURES:
-        assert figure.meaning, figure.name
+    for field in MEASUREMENTS:
+        assert field.meaning, field.name
     keys = [(f.source, f.key) for f in FIELDS if f.source != "run"]
     assert len(set(keys)) == len(keys)
     assert set(DECIDING) == {
@@ -127,8 +127,8 @@ def test_a_new_figure_is_one_line_and_is_then_in_mlflow_arrow_and_sql(tmp_path: 
     shutil.copytree(here, package, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
     file = package / "record.py"
     source = file.read_text()
-    line = '    energy: float = figure("used in training", "J", curve=True, decides=True)\n'
-    anchor = "    hardware: str = figure("
+    line = '    energy: float = measurement("used in training", "J", curve=True, decides=True)\n'
+    anchor = "    hardware: str = measurement("
     assert source.count(anchor) == 1
     file.write_text(source.replace(anchor, line + anchor))
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

@@ -134,17 +134,17 @@ def export(
     from rich.console import Console
     from rich.table import Table
 
-    from bermo_ray.export import CARD, export_trial, figure_rows
+    from bermo_ray.export import CARD, export_trial, measurement_rows
 
     add_working_directory()
     load_plugins(plugin)
     before, after = export_trial(trial, folder, _existing_store(runs, tracking_uri))
-    figures = Table(box=None)
+    shown = Table(box=None)
     for name in ("", "started from", "exported", "ratio"):
-        figures.add_column(name, justify="right" if name else "left")
-    for row in figure_rows(before, after):
-        figures.add_row(*row)
-    Console(highlight=False).print(figures)
+        shown.add_column(name, justify="right" if name else "left")
+    for row in measurement_rows(before, after):
+        shown.add_row(*row)
+    Console(highlight=False).print(shown)
     print(f"{folder}: {CARD} says what got smaller and what got faster")
 
 

@@ -3,23 +3,23 @@
 from pathlib import Path
 
 from bermo_ray.export.compression import COMPRESSED, WEIGHTS
-from bermo_ray.export.figures import Figures, figure_rows
 from bermo_ray.export.fusion_source import FUSION, FUSION_WEIGHTS, has_fusion
+from bermo_ray.export.measurements import ModelMeasurements, measurement_rows
 from bermo_ray.record import Status
 from bermo_ray.training.model import TrainedModel
 
 CARD, RECIPE = "README.md", "recipe.json"
 
 
-def write_card(trained: TrainedModel, before: Figures, after: Figures) -> str:
-    """The model card: what it is, its metric, the four figures, and what they mean."""
+def write_card(trained: TrainedModel, before: ModelMeasurements, after: ModelMeasurements) -> str:
+    """The model card: what it is, its metric, the four measurements, and what they mean."""
     trial, report = trained.trial, trained.report
     method = trial.pruning.method if trial.pruning else "no pruning"
     layers = trained.model.dropped_layers
     dropped = f", layers {layers} dropped" if layers else ""
     completed = report.status is Status.COMPLETED
     status = "" if completed else f" ({report.status}: {report.reason})"
-    table = "\n".join(f"| {' | '.join(row)} |" for row in figure_rows(before, after))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in measurement_rows(before, after))
     return f"""---
 library_name: transformers
 tags: [pruning, bermo_ray]
@@ -38,7 +38,7 @@ tags: [pruning, bermo_ray]
 |---|---|---|---|
 {table}
 
-{explain_figures(trained)}
+{explain_measurements(trained)}
 
 ```python
 {_usage(trained)}
@@ -55,7 +55,7 @@ def _usage(trained: TrainedModel) -> str:
     return f"from transformers import {stock_class}\n\nmodel = {stock_class}.from_pretrained('.')"
 
 
-def explain_figures(trained: TrainedModel) -> str:
+def explain_measurements(trained: TrainedModel) -> str:
     """What got smaller and what got faster, said plainly."""
     sentences = []
     if trained.masked_names:

@@ -21,7 +21,6 @@ from safetensors.torch import load_file, save_model
 from bermo_ray.errors import UserError
 from bermo_ray.export.card import CARD, RECIPE, write_card
 from bermo_ray.export.compression import COMPRESSED, WEIGHTS, compress
-from bermo_ray.export.figures import Figures
 from bermo_ray.export.fusion_source import (
     FUSION,
     FUSION_SETTINGS,
@@ -30,6 +29,7 @@ from bermo_ray.export.fusion_source import (
     has_fusion,
     load_fusion,
 )
+from bermo_ray.export.measurements import ModelMeasurements
 from bermo_ray.models.backbone import load_tokenizer
 from bermo_ray.models.stock import load_stock, quiet_transformers
 from bermo_ray.record import Status
@@ -42,7 +42,9 @@ LOGITS_TOLERANCE = 1e-6  # by how much a reloaded model's logits may differ
 _COMPARED_ROWS = 16  # of the dev set
 
 
-def export_trial(trial_id: str, folder: Path, uri: str) -> tuple[Figures, Figures]:
+def export_trial(
+    trial_id: str, folder: Path, uri: str
+) -> tuple[ModelMeasurements, ModelMeasurements]:
     """Writes a trial's model into a new folder: a stock checkpoint, the same weights compressed,
     its fusion if it has one, its recipe and its model card.
 
@@ -55,7 +57,7 @@ def export_trial(trial_id: str, folder: Path, uri: str) -> tuple[Figures, Figure
         uri: The MLflow store.
 
     Returns:
-        The figures of the model that the trial started from, and of what was written.
+        The measurements of the model that the trial started from, and of what was written.
 
     Raises:
         UserError: no such trial, one that did not complete, a checkpoint that is gone, or a folder
@@ -140,7 +142,7 @@ def _compare_logits(trained: TrainedModel, tokenizer: Any, folder: Path) -> None
     trial, head = trained.trial, trained.task.head
     rows = trained.task.take_rows(trial.data, "dev", trial.seed).slice(0, _COMPARED_ROWS)
     data = encode_rows(trained.task, rows, tokenizer, trial.data.max_length)
-    batch = {k: v for k, v in data.batch(range(len(data))).items() if k not in data.targets}
+    batch = {k: v for k, v in data.batch(range(len(data))).items() if k not in data.gold}
     reloaded = load_exported(folder, trained)
     with torch.no_grad():
         expected, logits = (head.logits(m(**batch)) for m in (trained.model.network, reloaded))
@@ -157,16 +159,16 @@ def load_exported(folder: Path, trained: TrainedModel) -> Any:
     return load_stock(str(folder), trained.task).eval()
 
 
-def _measure(trained: TrainedModel, folder: Path) -> tuple[Figures, Figures]:
-    """The figures of the stock model with nothing dropped or pruned, and of what was written."""
+def _measure(trained: TrainedModel, folder: Path) -> tuple[ModelMeasurements, ModelMeasurements]:
+    """Measures the stock model with nothing dropped or pruned, and what was written."""
     stock = load_stock(trained.trial.backbone, trained.task).eval()
     stock_latency, latency = measure_latencies([stock, trained.model.network])
-    after = Figures(trained.count.nonzero, *_file_sizes(folder), latency)
+    after = ModelMeasurements(trained.count.nonzero, *_file_sizes(folder), latency)
     with tempfile.TemporaryDirectory(prefix="bermo-export-") as scratch:
         stock.save_pretrained(scratch)
         compress(load_file(Path(scratch) / WEIGHTS), Path(scratch) / COMPRESSED)
         nonzero = sum(int(p.count_nonzero()) for p in stock.parameters())
-        before = Figures(nonzero, *_file_sizes(Path(scratch)), stock_latency)
+        before = ModelMeasurements(nonzero, *_file_sizes(Path(scratch)), stock_latency)
     return before, after
 
 
@@ -175,7 +177,11 @@ def _file_sizes(folder: Path) -> tuple[int, int]:
 
 
 def _write_recipe(
-    trained: TrainedModel, folder: Path, run_id: str, before: Figures, after: Figures
+    trained: TrainedModel,
+    folder: Path,
+    run_id: str,
+    before: ModelMeasurements,
+    after: ModelMeasurements,
 ) -> None:
     result = trained.report.to_dict()
     result.pop("kept_by_matrix", None)  # thousands of numbers in a large encoder
@@ -184,7 +190,7 @@ def _write_recipe(
         "trial_id": trained.trial.id,
         "run_id": run_id,
         "result": result,
-        "figures": {"exported": vars(after), "started_from": vars(before)},
+        "measurements": {"exported": vars(after), "started_from": vars(before)},
         "versions": {p: version(p) for p in ("bermo-ray", "torch", "transformers")},
     }
     (folder / RECIPE).write_text(json.dumps(recipe, indent=1))

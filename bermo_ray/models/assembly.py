@@ -6,7 +6,7 @@ from typing import Any
 
 from bermo_ray import trial as spec
 from bermo_ray.models.backbone import Stack, find_stack
-from bermo_ray.models.fusion import Fusion, attach_fusion
+from bermo_ray.models.fusion import FusionModule, attach_fusion
 
 
 @dataclass
@@ -15,7 +15,7 @@ class AssembledModel:
 
     network: Any
     stack: Stack
-    fusion: Fusion
+    fusion: FusionModule
     layers_left: list[int]  # the backbone's layers that are still there, counted from 1
     undropped_depth: int  # layers of the backbone
     undropped_parameters: int  # parameters of all of these layers

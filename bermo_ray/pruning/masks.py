@@ -231,7 +231,7 @@ class _Hard(Method):
         return kept
 
 
-class Movement(_Hard):
+class MovementMask(_Hard):
     """The ``int(v·n)`` largest scores of each matrix, or of all (Sanh et al.)."""
 
     settings: spec.Movement | spec.Magnitude
@@ -245,7 +245,7 @@ class Movement(_Hard):
                 matrix.cut, matrix.ties = cut, indices
 
 
-class Magnitude(Movement):
+class MagnitudeMask(MovementMask):
     """The ``int(v·n)`` largest weights by absolute value; no scores."""
 
     initial_score = None
@@ -254,7 +254,7 @@ class Magnitude(Movement):
         return dense.abs()
 
 
-class SoftMovement(_Hard):
+class SoftMovementMask(_Hard):
     """σ(S) > τ, but never fewer than ``int(0.005·n) + 1`` weights of a matrix."""
 
     settings: spec.SoftMovement
@@ -283,7 +283,7 @@ def _as_many_above(values: torch.Tensor, cut: float, least: int) -> bool:
     return False
 
 
-class L0(Method):
+class L0Mask(Method):
     """Louizos et al.'s hard concrete gates, differentiated as they stand."""
 
     settings: spec.L0
@@ -331,10 +331,10 @@ class L0(Method):
 
 
 METHODS: dict[str, type[Method]] = {
-    "magnitude": Magnitude,
-    "movement": Movement,
-    "soft_movement": SoftMovement,
-    "l0": L0,
+    "magnitude": MagnitudeMask,
+    "movement": MovementMask,
+    "soft_movement": SoftMovementMask,
+    "l0": L0Mask,
 }
 
 

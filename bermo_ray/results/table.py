@@ -72,7 +72,7 @@ def _store_uri(uri: str | None) -> str:
     return store.store_uri(Path(store.RUNS), uri)
 
 
-def _to_table(runs: Iterable[reader.Run]) -> pa.Table:
+def _to_table(runs: Iterable[reader.StoredRun]) -> pa.Table:
     rows = [
         row_from_mlflow(
             run.run_id,

@@ -15,7 +15,7 @@ class GaussianProcess:
     """Regression of ``values`` (n,) on ``points`` (n, d) in the unit cube.
 
     Matérn 5/2 with a length for each input, plus a linear trend: remaining weights and metric move
-    with log λ over the whole box, and a trend carries what few trials say to where there are none.
+    with log λ over all of the box, and a trend carries what few trials say to where there are none.
     """
 
     def __init__(self, points: np.ndarray, values: np.ndarray, iterations: int = 20) -> None:

@@ -78,7 +78,7 @@ class GiveUpRule:
         if not all(self._beats(winner, now) for winner in sparser):
             return None
         return (
-            f"hopeless: {now.metric:.4f} at density {now.density:.2f}, where all "
+            f"given up: {now.metric:.4f} at density {now.density:.2f}, where all "
             f"{len(sparser)} trials that met {target_metric:.4f} and got as sparse were better"
         )
 

@@ -83,23 +83,23 @@ class Ragged:
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Encoded rows of one split: word pieces, targets, and what turns predictions back into text.
+    """Encoded rows of one split: word pieces, gold, and what turns predictions back into text.
 
     Attributes:
-        task: Whose rows they are; its head kind names ``targets`` and ``extras``.
+        task: Whose rows they are; its head kind names ``gold`` and ``extras``.
         inputs: ``input_ids`` and, where the tokenizer has them, ``token_type_ids``.
-        targets: What the loss is measured against, one label per row or one per piece.
-        row_numbers: Numbers of the rows in the whole split; windows of one question share theirs.
+        gold: What the loss is measured against, one label per row or one per piece.
+        row_numbers: Of the rows in the complete split; windows of one question share theirs.
         pad_id: The tokenizer's padding piece.
         pad_left: Whether rows are padded in front; XLNet reads the end of a row.
         extras: What evaluation needs besides, one entry per encoded row.
-        redraw: Draws inputs and targets of training anew; None: they are fixed.
+        redraw: Draws inputs and gold of training anew; None: they are fixed.
         states: A frozen encoder's states of the tokens in ``inputs``; None: they are computed.
     """
 
     task: "Task"
     inputs: dict[str, Ragged]
-    targets: dict[str, Ragged | np.ndarray]
+    gold: dict[str, Ragged | np.ndarray]
     row_numbers: np.ndarray
     pad_id: int
     pad_left: bool = False
@@ -124,7 +124,7 @@ class EncodedRows:
     def loss_counts(self) -> np.ndarray:
         """What each row adds to the number that the head's loss averages over: 1, or its labelled
         pieces."""
-        labels = self.targets.get("labels")
+        labels = self.gold.get("labels")
         if not isinstance(labels, Ragged):
             return np.ones(len(self))
         return np.array([np.count_nonzero(row != IGNORED) for row in labels])
@@ -134,9 +134,9 @@ class EncodedRows:
         return replace(
             self,
             inputs={name: values.take(rows) for name, values in self.inputs.items()},
-            targets={
+            gold={
                 name: values.take(rows) if isinstance(values, Ragged) else values[rows]
-                for name, values in self.targets.items()
+                for name, values in self.gold.items()
             },
             row_numbers=self.row_numbers[rows],
             extras={name: values.take(rows) for name, values in self.extras.items()},
@@ -149,11 +149,11 @@ class EncodedRows:
 
         Args:
             rows: Their indices.
-            draw: Seed and epoch of training, by which random targets are drawn anew; None, as in
+            draw: Seed and epoch of training, by which random gold are drawn anew; None, as in
                 evaluation: they are those of the row's number alone.
 
         Returns:
-            ``input_ids``, ``attention_mask`` and perhaps ``token_type_ids`` ``[b, s]``; the targets
+            ``input_ids``, ``attention_mask`` and perhaps ``token_type_ids`` ``[b, s]``; the gold
             ``[b]`` or ``[b, s]``; ``states`` ``[n, b, s, d]`` where there are any.
         """
         rows = np.asarray(rows)
@@ -166,8 +166,8 @@ class EncodedRows:
         index = np.arange(width)[None, :]
         present = index >= width - lengths[:, None] if left else index < lengths[:, None]
         out["attention_mask"] = present.astype(np.int64)
-        shift = width - lengths if left and self.task.head.targets_are_positions else None
-        for name, values in self.targets.items():
+        shift = width - lengths if left and self.task.head.gold_are_positions else None
+        for name, values in self.gold.items():
             if isinstance(values, Ragged):
                 out[name] = values.padded(rows, width, IGNORED, left)
             else:

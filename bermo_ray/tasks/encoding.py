@@ -94,11 +94,11 @@ def _to_encoded_rows(task: Task, table: pa.Table, tokenizer: Any) -> EncodedRows
     # One chunk each, taken as it is: combining would copy what is mapped.
     columns = {name: table[name].chunk(0) for name in table.column_names}
     columns = {name: Ragged.of(c) if _is_ragged(c) else c for name, c in columns.items()}
-    targets = {name: columns[name] for name in task.head.target_names}
+    gold = {name: columns[name] for name in task.head.gold_names}
     return EncodedRows(
         task=task,
         inputs={n: columns[n] for n in ("input_ids", "token_type_ids") if n in columns},
-        targets={n: v if isinstance(v, Ragged) else v.to_numpy() for n, v in targets.items()},
+        gold={n: v if isinstance(v, Ragged) else v.to_numpy() for n, v in gold.items()},
         row_numbers=columns["row"].to_numpy(),
         pad_id=tokenizer.pad_token_id,
         pad_left=tokenizer.padding_side == "left",

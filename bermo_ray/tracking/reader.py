@@ -17,7 +17,7 @@ from bermo_ray.tracking.store import SQLITE
 
 
 @dataclass
-class Run:
+class StoredRun:
     """One trial's run, as the store has it; times in ms."""
 
     run_id: str
@@ -28,7 +28,7 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def read_study(uri: str, study: str) -> list[Run]:
+def read_study(uri: str, study: str) -> list[StoredRun]:
     """All trials of a study, oldest first.
 
     Raises:
@@ -47,7 +47,7 @@ def read_study(uri: str, study: str) -> list[Run]:
     raise UserError(f"no study {study!r} in {uri}")
 
 
-def read_all(uri: str) -> list[Run]:
+def read_all(uri: str) -> list[StoredRun]:
     """The trials of all studies in a store; none where there is no store yet."""
     if uri.startswith(SQLITE):
         if not Path(uri.removeprefix(SQLITE)).is_file():
@@ -57,9 +57,9 @@ def read_all(uri: str) -> list[Run]:
     return _from_client(store.all_trial_runs(store.connect(uri)))
 
 
-def _from_client(runs: Iterable[Any]) -> list[Run]:
+def _from_client(runs: Iterable[Any]) -> list[StoredRun]:
     return [
-        Run(
+        StoredRun(
             r.info.run_id, r.info.start_time, r.info.end_time,
             r.data.tags, r.data.params, r.data.metrics,
         )
@@ -97,7 +97,7 @@ def _keys(source: Source) -> list[str]:
     return [f"{f.key}/" if f.spread else f.key for f in FIELDS if f.source == source]
 
 
-# Table of MLflow's, the value in it, the attribute of Run, and the keys that are read.
+# Table of MLflow's, the value in it, the attribute of StoredRun, and the keys that are read.
 _PARTS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
     ("tags", "value", "tags", _keys("tag")),
     ("params", "value", "params", _keys("param")),
@@ -106,8 +106,8 @@ _PARTS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
 )
 
 
-def _read(database: sqlite3.Connection, tags: dict[str, str]) -> list[Run]:
-    runs = {run[0]: Run(*run) for run in _select_runs(database, tags)}
+def _read(database: sqlite3.Connection, tags: dict[str, str]) -> list[StoredRun]:
+    runs = {run[0]: StoredRun(*run) for run in _select_runs(database, tags)}
     for table, value, attribute, keys in _PARTS:
         for key in keys:
             # A range of the primary key (key, run_uuid): one key, or all that begin with "key/"

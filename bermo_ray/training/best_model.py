@@ -5,11 +5,11 @@ from contextlib import nullcontext
 from bermo_ray.training.checkpoint import BestModel
 from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.judge import DENSITY_TOLERANCE
-from bermo_ray.training.setup import Run
+from bermo_ray.training.setup import TrainingRun
 from bermo_ray.trial import Penalized
 
 
-def keep_if_best(run: Run, step: int, evaluation: Evaluation) -> None:
+def keep_if_best(run: TrainingRun, step: int, evaluation: Evaluation) -> None:
     """Keeps a copy of the model after ``step`` if the trial wants the best one and no evaluation
     that counts was better; of equal ones the later is kept."""
     if run.trial.final_checkpoint != "best" or not is_at_full_sparsity(run, step):
@@ -19,7 +19,7 @@ def keep_if_best(run: Run, step: int, evaluation: Evaluation) -> None:
         run.best = BestModel.copy(step, metric, run.model.network, run.pruner)
 
 
-def restore_best(run: Run, step: int) -> int | None:
+def restore_best(run: TrainingRun, step: int) -> int | None:
     """Behind the last ``step``: puts the best model back, if the trial wants it, and gives the step
     that it was evaluated after. None, and the model as it is, where no evaluation counted."""
     if run.trial.final_checkpoint != "best":
@@ -33,7 +33,7 @@ def restore_best(run: Run, step: int) -> int | None:
     return run.best.step
 
 
-def selection_metric(run: Run, evaluation: Evaluation) -> float:
+def selection_metric(run: TrainingRun, evaluation: Evaluation) -> float:
     """The metric on the rows that may choose: the selection half of dev, or all rows where they are
     that half already or a single one."""
     if run.trial.data.dev_half is not None:
@@ -41,7 +41,7 @@ def selection_metric(run: Run, evaluation: Evaluation) -> float:
     return evaluation.half_metrics().get("metric_selection", evaluation.metric)
 
 
-def is_at_full_sparsity(run: Run, step: int) -> bool:
+def is_at_full_sparsity(run: TrainingRun, step: int) -> bool:
     """Whether the model after ``step`` is what the trial asks for: no layer is still to be dropped,
     no state still to be mixed in, the pruning schedule is at its end, and a target density is
     met. An earlier model is a larger or another one, so that it does not compete."""
@@ -54,7 +54,7 @@ def is_at_full_sparsity(run: Run, step: int) -> bool:
     return run.pruner.schedule.at_full_sparsity(step) and _meets_target_density(run)
 
 
-def _meets_target_density(run: Run) -> bool:
+def _meets_target_density(run: TrainingRun) -> bool:
     pruning = run.trial.pruning
     target = pruning.target_density if isinstance(pruning, Penalized) else None
     if run.pruner is None or target is None:

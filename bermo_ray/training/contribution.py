@@ -65,7 +65,7 @@ def _mean_cosines(
     try:
         for i in range(0, len(data), batch_size):
             batch = data.batch(data.rows_by_length[i : i + batch_size])
-            network(**{k: v.to(device) for k, v in batch.items() if k not in data.targets})
+            network(**{k: v.to(device) for k, v in batch.items() if k not in data.gold})
     finally:
         model.fusion.recorder = None
         network.train(mode)

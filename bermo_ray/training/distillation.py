@@ -127,7 +127,7 @@ class Teacher:
         for i in range(0, len(data), batch_size):
             rows = data.rows_by_length[i : i + batch_size]
             batch = {name: values.to(device) for name, values in data.batch(rows).items()}
-            inputs = {name: v for name, v in batch.items() if name not in data.targets}
+            inputs = {name: v for name, v in batch.items() if name not in data.gold}
             logits = self._head.logits(network(**inputs))
             packed = self._head.pack_logits(tuple(side.float().cpu() for side in logits)).numpy()
             for j, row in enumerate(rows):
@@ -145,7 +145,7 @@ class Teacher:
         return self._head.unpack_logits(kept if self._head.per_piece else kept[0])
 
     def loss(
-        self, rows: np.ndarray, student: Logits, targets: dict[str, torch.Tensor]
+        self, rows: np.ndarray, student: Logits, gold: dict[str, torch.Tensor]
     ) -> torch.Tensor:
         """T²·KL(teacher ‖ student) for the rows of a batch, or what the head kind has in its place;
         ``student``: the student's logits."""
@@ -161,4 +161,4 @@ class Teacher:
         if padding is not None:
             padding = padding.to(student[0].device)
         temperature = self.settings.temperature
-        return self._head.distillation_loss(student, teacher, targets, padding, temperature)
+        return self._head.distillation_loss(student, teacher, gold, padding, temperature)

@@ -25,7 +25,7 @@ class Evaluation:
         other_metrics: Its extra metrics by name.
         loss: The head's mean loss; may be non-finite.
         constant_metric: What a constant answer would reach.
-        row_numbers: The numbers of the rows in the whole split.
+        row_numbers: The numbers of the rows in the complete split.
         predicted: One entry per row.
         gold: What is right, one entry per row.
     """
@@ -124,9 +124,9 @@ def _predict_rows(
     for i in range(0, len(rows), batch_size):
         part = rows[i : i + batch_size]
         batch = {name: values.to(device) for name, values in data.batch(part).items()}
-        targets = {name: batch.pop(name) for name in data.targets}
+        gold = {name: batch.pop(name) for name in data.gold}
         logits = head.logits(network(**batch), batch["attention_mask"])
-        loss = float(head.loss(logits, targets))
+        loss = float(head.loss(logits, gold))
         predictions = head.predict(data, part, logits)
         for row, prediction in zip(part, predictions, strict=True):
             results.append(_RowResult(int(row), loss, prediction))

@@ -90,7 +90,7 @@ def _compute(
         recorded[index] = state
         return state
 
-    batch = {k: v.to(device) for k, v in data.batch(rows).items() if k not in data.targets}
+    batch = {k: v.to(device) for k, v in data.batch(rows).items() if k not in data.gold}
     fusion, base = model.fusion, model.stack.base
     modes = fusion.training, base.training
     fusion.recorder = record

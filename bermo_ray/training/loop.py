@@ -16,7 +16,7 @@ from bermo_ray.training.judge import judge
 from bermo_ray.training.malloc import keep_freed_memory
 from bermo_ray.training.measure import TrainingMeter, measure
 from bermo_ray.training.reporter import Reporter
-from bermo_ray.training.setup import Run, set_up
+from bermo_ray.training.setup import TrainingRun, set_up
 from bermo_ray.trial import Trial
 
 _NORM_CHECK_STEPS = 25  # between looks at the gradient norm, each of which waits for a GPU
@@ -60,7 +60,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
             run.start_training()
 
         # Gradients of L = CE + λ(t)·R (see objective). The pruner adds λ·∂R/∂S as it is left.
-        run.model.fusion.progress = step / run.total_steps
+        run.model.fusion.share_trained = step / run.total_steps
         rows = batches[index]
         with run.pruner.step(step) if run.pruner else nullcontext():
             loss = _backward(run, rows[rank::world_size], rows)
@@ -94,7 +94,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
     return progress.history[-1]
 
 
-def objective(run: Run, rows: np.ndarray) -> torch.Tensor:
+def objective(run: TrainingRun, rows: np.ndarray) -> torch.Tensor:
     """What is minimised on these rows, but for the penalty (docs/methods.md §2):
 
         L = CE + λ(t)·R,  with a teacher  L = α_ce·CE + α_kd·T²·KL + λ(t)·R
@@ -110,17 +110,17 @@ def objective(run: Run, rows: np.ndarray) -> torch.Tensor:
     data = run.data["train"]
     drawn = data.batch(rows, draw=(run.trial.seed, run.epoch))
     batch = {name: values.to(run.device) for name, values in drawn.items()}
-    targets = {name: batch.pop(name) for name in data.targets}
+    gold = {name: batch.pop(name) for name in data.gold}
     logits = run.task.head.logits(run.parallel(**batch), batch["attention_mask"])
-    loss = run.task.head.loss(logits, targets)
+    loss = run.task.head.loss(logits, gold)
     if run.teacher is None:
         return loss
     weights = run.teacher.settings
-    taught = run.teacher.loss(rows, logits, targets)
+    taught = run.teacher.loss(rows, logits, gold)
     return weights.alpha_ce * loss + weights.alpha_kd * taught
 
 
-def _backward(run: Run, rows: np.ndarray, all_rows: np.ndarray) -> torch.Tensor:
+def _backward(run: TrainingRun, rows: np.ndarray, all_rows: np.ndarray) -> torch.Tensor:
     """Gradients of this worker's rows, in as many parts as asked for; returns their mean loss.
 
     A part counts by what its loss averages (rows, or labelled pieces), so that parts and workers,

@@ -17,7 +17,7 @@ from bermo_ray.training import features
 from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.latency import SHAPE, measure_latencies, weight_bytes
 from bermo_ray.training.reporter import describe_hardware
-from bermo_ray.training.setup import Run
+from bermo_ray.training.setup import TrainingRun
 
 
 class TrainingMeter:
@@ -32,7 +32,7 @@ class TrainingMeter:
         self.loss_sum, self.steps = self.loss_sum + loss, self.steps + 1
         self.rows += rows
 
-    def figures(self) -> dict[str, Any]:
+    def measurements(self) -> dict[str, Any]:
         """Fields of a report; called by every worker, because their losses are averaged."""
         seconds = time.perf_counter() - self.start
         if dist.is_initialized():
@@ -42,16 +42,18 @@ class TrainingMeter:
         return {"train_loss": loss, "rows_per_second": self.rows / seconds}
 
 
-def measure(run: Run, step: int, meter: TrainingMeter, final: bool) -> tuple[Evaluation, Report]:
+def measure(
+    run: TrainingRun, step: int, meter: TrainingMeter, final: bool
+) -> tuple[Evaluation, Report]:
     """Evaluates the run after ``step`` on the dev set, with the masks of now folded in; a ``final``
-    report has more figures than those before."""
+    report has more measurements than those before."""
     with run.pruner.frozen() if run.pruner else nullcontext():
         evaluation = evaluate(run.network, run.data["dev"], run.evaluation_batch_size, run.device)
         other_metrics = evaluation.other_metrics | (_extra_dev_metrics(run) if final else {})
         count = _count(run)
         metric_test = _test_metric(run) if final else NAN
         learned = run.model.fusion.learned_numbers()  # before forwards that evaluate nothing
-        extra = _final_figures(run, evaluation) if final else {}
+        extra = _final_measurements(run, evaluation) if final else {}
     report = Report(
         step=step,
         epoch=step / run.steps_per_epoch,
@@ -69,12 +71,12 @@ def measure(run: Run, step: int, meter: TrainingMeter, final: bool) -> tuple[Eva
         multiplier_now=run.pruner.multiplier if run.pruner else 0.0,
         **learned,
         **extra,
-        **meter.figures(),
+        **meter.measurements(),
     )
     return evaluation, report
 
 
-def _count(run: Run) -> ParameterCount:
+def _count(run: TrainingRun) -> ParameterCount:
     """What remains; without masks nothing is lost on the way, so that it is counted once."""
     if run.pruner or run.count is None:
         model = run.model
@@ -84,21 +86,21 @@ def _count(run: Run) -> ParameterCount:
     return run.count
 
 
-def _final_figures(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+def _final_measurements(run: TrainingRun, evaluation: Evaluation) -> dict[str, Any]:
     """What is measured once, at the end."""
     network = run.model.network
     shape = (SHAPE[0], min(SHAPE[1], run.trial.data.max_length))
-    figures: dict[str, Any] = {
+    measurements: dict[str, Any] = {
         "kept_by_matrix": run.pruner.kept_by_matrix() if run.pruner else [],
         "density_before_shift": run.pruner.density_before_shift if run.pruner else NAN,
         "latency": measure_latencies([network], rounds=7, shape=shape, device=run.device)[0],
         "weight_bytes": weight_bytes(network),
         "hardware": describe_hardware(run.device, run.world_size),
     }
-    return figures | (evaluation.half_metrics() if run.trial.data.dev_half is None else {})
+    return measurements | (evaluation.half_metrics() if run.trial.data.dev_half is None else {})
 
 
-def _extra_dev_metrics(run: Run) -> dict[str, float]:
+def _extra_dev_metrics(run: TrainingRun) -> dict[str, float]:
     """The metric on the task's extra dev sets, where they can be had."""
     trial, task = run.trial, run.task
     tokenizer, metrics = load_tokenizer(trial.backbone), {}
@@ -109,7 +111,7 @@ def _extra_dev_metrics(run: Run) -> dict[str, float]:
     return metrics
 
 
-def _test_metric(run: Run) -> float:
+def _test_metric(run: TrainingRun) -> float:
     """The metric on the task's test part; NaN where it has none with labels, or it can't be had."""
     trial, task = run.trial, run.task
     if task.test is None:
@@ -122,7 +124,7 @@ def _test_metric(run: Run) -> float:
     return _metric_on(run, data)
 
 
-def _metric_on(run: Run, data: EncodedRows) -> float:
+def _metric_on(run: TrainingRun, data: EncodedRows) -> float:
     """The task's own metric on these rows."""
     size = run.evaluation_batch_size
     if run.trial.mode == "features":

@@ -34,7 +34,7 @@ from bermo_ray.trial import Trial
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """All that one worker holds while it trains a trial."""
 
     trial: Trial
@@ -147,7 +147,7 @@ def set_up(
     world_size: int,
     device: torch.device,
     dropping_order: list[int] | None = None,
-) -> Run:
+) -> TrainingRun:
     """Data, model, masks and optimiser of a trial, as they are before the first step.
 
     Args:
@@ -180,7 +180,7 @@ def set_up(
     if trial.pruning and trial.pruning.freeze_embeddings:
         backbone.embedding_module(model.network).requires_grad_(False)
     optimizer, rates = build_optimizer(trial.optimizer, model, pruner, total, warmup)
-    run = Run(
+    run = TrainingRun(
         trial, task, data, model, model.network, pruner, teacher, optimizer, rates,
         per_epoch, total, world_size, device,
     )  # fmt: skip
@@ -202,7 +202,7 @@ def find_redraw_problems(trial: Trial, task: Task) -> list[str]:
     return problems
 
 
-def _read_features(run: Run) -> None:
+def _read_features(run: TrainingRun) -> None:
     """Has the run train from frozen states where the fusion allows it."""
     size, device = run.evaluation_batch_size, run.device
     run.data = {s: features.with_states(run.model, d, size, device) for s, d in run.data.items()}

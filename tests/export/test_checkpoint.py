@@ -53,7 +53,7 @@ def test_a_pruned_trial_loads_as_a_stock_model(
     recipe = json.loads((folder / "recipe.json").read_text())
     assert Trial.from_dict(recipe["trial"]) == trial
     assert f"**{recipe['result']['metric']:.4f}**" in card
-    assert recipe["figures"]["exported"] == vars(after)
+    assert recipe["measurements"]["exported"] == vars(after)
     assert not list(tmp_path.glob(".*partial"))
 
 

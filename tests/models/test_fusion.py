@@ -14,7 +14,7 @@ from bermo_ray.models.backbone import Stack
 from bermo_ray.models.fusion import (
     FUSIONS,
     Bermo,
-    Fusion,
+    FusionModule,
     attach_fusion,
     bermo_mix,
     depth_wise_attention,
@@ -34,7 +34,7 @@ def stack(depth: int, width: int) -> Stack:
     )
 
 
-def fuse(fusion: Fusion, states: torch.Tensor = STATES) -> torch.Tensor:
+def fuse(fusion: FusionModule, states: torch.Tensor = STATES) -> torch.Tensor:
     for index, state in enumerate(states):
         out = fusion.on_state(index, state[None, None], never)
     return out[0, 0]
@@ -167,7 +167,7 @@ def test_the_registry_is_what_the_documents_name() -> None:
     }  # fmt: skip
 
 
-def build(name: str, depth: int = 2, width: int = 3, **settings: object) -> Fusion:
+def build(name: str, depth: int = 2, width: int = 3, **settings: object) -> FusionModule:
     torch.manual_seed(0)
     values = spec.Fusion.model_validate({"name": name, "dropout": 0.0} | settings)
     return FUSIONS[name](values, stack(depth, width))
@@ -230,15 +230,15 @@ def test_skip_connections_open_from_the_last_to_the_first() -> None:
         0.5: [1 / 8, 2 / 8, 5 / 8],
     }
     for progress, weights in expected.items():
-        fusion.progress = progress
+        fusion.share_trained = progress
         assert torch.allclose(fusion.mixing_weights(), torch.tensor(weights, dtype=torch.float32))
-    fusion.progress = 1.0
+    fusion.share_trained = 1.0
     assert torch.allclose(fusion.mixing_weights(), torch.tensor([1 / 8, 2 / 8, 5 / 8]))
     every = build("every_layer", opening_share=1.0)
     with torch.no_grad():
         every.mixes[2].fill_(1.0)
     for progress, share in ((0.0, [0, 0, 1]), (0.5, [0, 1, 1]), (1.0, [1, 1, 1])):
-        every.progress = progress
+        every.share_trained = progress
         mixed = sum(w * s for w, s in zip(share, STATES, strict=True))
         assert torch.allclose(fuse(every), mixed)
 
@@ -316,7 +316,7 @@ def test_depth_wise_attention_by_hand() -> None:
 
 
 def test_a_fusion_is_added_with_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    class First(Fusion):
+    class First(FusionModule):
         def on_state(self, index: int, state: torch.Tensor, call_layer: Any) -> torch.Tensor:
             self.first = state if index == 0 else self.first
             return self.first if index == self.depth else state

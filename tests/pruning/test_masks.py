@@ -7,13 +7,13 @@ from torch import nn
 from bermo_ray import trial as spec
 from bermo_ray.pruning.masks import (
     BLOCK_NUMBERS,
-    L0,
     L0_PENALTY_SHIFT,
-    Magnitude,
+    L0Mask,
+    MagnitudeMask,
     Matrix,
     Method,
-    Movement,
-    SoftMovement,
+    MovementMask,
+    SoftMovementMask,
     blocks,
     hard_concrete,
     keep_above,
@@ -23,8 +23,8 @@ from bermo_ray.pruning.masks import (
     uniform,
 )
 
-MAGNITUDE, MOVEMENT = Magnitude(spec.Magnitude()), Movement(spec.Movement())
-SOFT_MOVEMENT, HARD_CONCRETE = SoftMovement(spec.SoftMovement()), L0(spec.L0())
+MAGNITUDE, MOVEMENT = MagnitudeMask(spec.Magnitude()), MovementMask(spec.Movement())
+SOFT_MOVEMENT, HARD_CONCRETE = SoftMovementMask(spec.SoftMovement()), L0Mask(spec.L0())
 
 
 def sigmoid(x: float) -> float:
@@ -118,7 +118,7 @@ class TestMovement:
         low = matrix(torch.ones(4), torch.tensor([0.0, 1.0, 2.0, 3.0]))
         high = matrix(torch.ones(4), torch.tensor([4.0, 5.0, 6.0, -1.0]))
         for scope, kept in (("global", [1, 3]), ("local", [2, 2])):
-            method = Movement(spec.Movement.model_validate({"scope": scope}))
+            method = MovementMask(spec.Movement.model_validate({"scope": scope}))
             method.update([low, high], 0.5)
             assert [int(method.kept_mask(m).sum()) for m in (low, high)] == kept
 

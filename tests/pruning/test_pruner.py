@@ -141,7 +141,7 @@ def test_masks_are_made_once_per_step_and_once_per_evaluation() -> None:
     pruner = attached(backbone.find_stack(model).modules, L0())
     calls: list[int] = []
 
-    class Counting(masks.L0):
+    class Counting(masks.L0Mask):
         def masked_weight(self, matrix: masks.Matrix, training: bool) -> torch.Tensor:
             calls.append(1)
             return super().masked_weight(matrix, training)
@@ -332,7 +332,7 @@ class SmallestSettings(Pruning):
         return 1.0, self.final_density
 
 
-class Smallest(masks.Magnitude):
+class Smallest(masks.MagnitudeMask):
     """Keeps the smallest weights: a method that a user adds."""
 
     def update(self, matrices: Any, threshold: float) -> None:

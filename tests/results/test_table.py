@@ -10,16 +10,16 @@ from bermo_ray import record, results
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
 from bermo_ray.results.table import _to_table
-from bermo_ray.tracking.reader import Run
+from bermo_ray.tracking.reader import StoredRun
 from bermo_ray.trial import L0, LayerDrop, Trial
 
 
-def run_of(trial: Trial, report: Report, run_id: str = "r") -> Run:
+def run_of(trial: Trial, report: Report, run_id: str = "r") -> StoredRun:
     """A trial's run as the recorder writes it."""
     metrics, tags = record.to_mlflow(report)
     tags |= {"bermo.study": "s", "bermo.trial_id": trial.id, "bermo.recipe": trial.recipe}
     params = {key: str(value) for key, value in trial.flat().items() if value is not None}
-    return Run(run_id, 1_000, 3_500, tags, params, metrics)
+    return StoredRun(run_id, 1_000, 3_500, tags, params, metrics)
 
 
 REPORT = Report(

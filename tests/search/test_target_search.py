@@ -263,7 +263,7 @@ def ended(trial: Trial, path: list[Report], metric: float) -> list[Report]:
     return [*path[:-1], last]
 
 
-def test_hopeless_is_late_denser_and_worse_than_all_winners() -> None:
+def test_given_up_is_what_is_late_denser_and_worse_than_all_winners() -> None:
     plan = search("0.90", trials=20)
     base = plan.ask()
     assert base is not None
@@ -275,7 +275,7 @@ def test_hopeless_is_late_denser_and_worse_than_all_winners() -> None:
         plan.tell(trial, ended(trial, path, 0.91))
     running = plan.ask()
     assert running is not None
-    assert "hopeless: 0.7000 at density 0.70" in str(
+    assert "given up: 0.7000 at density 0.70" in str(
         plan.give_up_reason(running, curve((20, 0.7, 0.70)))
     )
     # Sparser than the winners were by then: their dense start is no measure for it.

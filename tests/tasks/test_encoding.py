@@ -49,7 +49,7 @@ def test_pairs_have_two_token_types_and_are_cut(tokenizer: object) -> None:
 
 def test_tags_stand_at_first_pieces(tokenizer: object) -> None:
     rows = pa.table({"words": [["the", "zqzq", "dog"]], "tags": [[0, 1, 2]]})
-    labels = list(encode_rows(make_task(TAGGING), rows, tokenizer, 32).targets["labels"][0])
+    labels = list(encode_rows(make_task(TAGGING), rows, tokenizer, 32).gold["labels"][0])
     assert [x for x in labels if x != IGNORED] == [0, 1, 2]
     assert labels[0] == labels[-1] == IGNORED
     assert len(labels) > 5  # the unknown word is several pieces
@@ -72,8 +72,8 @@ def test_spans_point_at_the_answers_pieces(tokenizer: object) -> None:
         make_task(SPAN, pair=True), answered(context, "old dog", "slept"), tokenizer, 32
     )
     for row, answer in enumerate(["old dog", "slept"]):
-        start = data.targets["start_positions"][row]
-        end = data.targets["end_positions"][row]
+        start = data.gold["start_positions"][row]
+        end = data.gold["end_positions"][row]
         assert context[data.extras["starts"][row][start] : data.extras["ends"][row][end]] == answer
     assert data.extras["starts"][0][1] == OUTSIDE  # the question holds no answer
     assert data.extras["answers"].to_pylist() == [["old dog"], ["slept"]]
@@ -102,7 +102,7 @@ def test_a_long_context_has_windows_that_share_a_third(tokenizer: Any) -> None:
     assert all(seen[i] or c == " " for i, c in enumerate(context))  # nothing is cut away
     answers_seen = []
     for window in windows:
-        start, end = (data.targets[f"{side}_positions"][window] for side in ("start", "end"))
+        start, end = (data.gold[f"{side}_positions"][window] for side in ("start", "end"))
         if (start, end) != (0, 0):  # the whole answer is in this window
             begin = data.extras["starts"][window][start]
             answers_seen.append(context[begin : data.extras["ends"][window][end]])
@@ -118,7 +118,7 @@ def test_running_text_is_cut_into_full_rows(tokenizer: Any) -> None:
     data = encode_rows(make_task(MASKED, running_text=True), rows, tokenizer, 16)
     pieces = sum(map(len, tokenizer(rows["text"].to_pylist(), add_special_tokens=False).input_ids))
     assert data.lengths.tolist() == [16] * (pieces // 14)  # 14 and the two at the ends
-    labels = data.targets["labels"][0]
+    labels = data.gold["labels"][0]
     unmasked = np.where(labels == IGNORED, data.inputs["input_ids"][0], labels)
     assert tokenizer.decode(unmasked[1:-1]).startswith("the dog slept. the cat saw the man. the")
 
@@ -204,7 +204,7 @@ def test_a_word_that_is_cut_away_still_counts(tokenizer: Any) -> None:
     first_pieces = data.extras["first_pieces"][0].tolist()
     assert first_pieces[:2] == [1, 2]
     assert first_pieces[3] == OUTSIDE
-    labels = data.targets["labels"][0]
+    labels = data.gold["labels"][0]
     assert [labels[p] for p in first_pieces[:2]] == [0, 1]
 
 

@@ -18,7 +18,7 @@ from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.loop import train
 from bermo_ray.training.model import load_trained
 from bermo_ray.training.reporter import run_locally
-from bermo_ray.training.setup import Run
+from bermo_ray.training.setup import TrainingRun
 from bermo_ray.trial import L0, Data, LayerDrop, Magnitude, Movement, SoftMovement, Trial
 from tests.support.runs import Interrupted, InterruptingReporter, small_trial, untimed
 
@@ -41,8 +41,8 @@ def select(monkeypatch: pytest.MonkeyPatch) -> Any:
     def script(metrics: dict[int, float]) -> list[int]:
         asked: list[int] = []
 
-        def scripted(run: Run, _: Evaluation) -> float:
-            asked.append(round(run.model.fusion.progress * run.total_steps))
+        def scripted(run: TrainingRun, _: Evaluation) -> float:
+            asked.append(round(run.model.fusion.share_trained * run.total_steps))
             return metrics[asked[-1]]
 
         monkeypatch.setattr(best_model, "selection_metric", scripted)
@@ -167,7 +167,7 @@ def test_it_is_chosen_on_the_selection_half(tiny: str) -> None:
     chosen: list[float] = []
     original = best_model.selection_metric
 
-    def remembered(run: Run, evaluation: Evaluation) -> float:
+    def remembered(run: TrainingRun, evaluation: Evaluation) -> float:
         chosen.append(original(run, evaluation))
         return chosen[-1]
 

@@ -43,12 +43,12 @@ def test_a_student_that_is_the_teacher_has_nothing_to_learn(teacher_of: Any, nam
     student = stock.load_stock(folder, task).eval()
     order = np.array([3, 11, 0, 19, 7])  # other rows together than when the teacher answered
     batch = data.batch(order)
-    targets = {k: batch.pop(k) for k in data.targets}
+    gold = {k: batch.pop(k) for k in data.gold}
     with torch.no_grad():
         logits = task.head.logits(student(**batch))
-        assert teacher.loss(order, logits, targets).item() == pytest.approx(0, abs=1e-6)
+        assert teacher.loss(order, logits, gold).item() == pytest.approx(0, abs=1e-6)
         changed = tuple(a + torch.randn_like(a) for a in logits)
-        assert teacher.loss(order, changed, targets).item() > 0.01
+        assert teacher.loss(order, changed, gold).item() > 0.01
 
 
 def test_the_loss_by_hand(teacher_of: Any) -> None:

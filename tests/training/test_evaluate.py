@@ -73,7 +73,7 @@ def test_loss_counts_labelled_pieces_and_perplexity_follows() -> None:
     one_by_one = evaluate(Constant(answer), data, 1, CPU)
     expected = 0.0
     for row in range(2):
-        labels = data.targets["labels"][row]
+        labels = data.gold["labels"][row]
         logits = torch.zeros(size)
         logits[7] = len(labels)
         expected -= sum(float(logits.log_softmax(0)[t]) for t in labels if t != IGNORED)

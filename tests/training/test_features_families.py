@@ -41,7 +41,7 @@ def test_replay_is_the_model(
     data = EncodedRows(
         task=task_of(head),
         inputs={"input_ids": ragged(ROWS)},
-        targets={
+        gold={
             "labels": np.arange(3) if head == "sequence" else ragged([[0] * len(r) for r in ROWS])
         },
         row_numbers=np.arange(3),
@@ -79,7 +79,7 @@ def test_similarity_is_of_the_sentence_token(
     data = EncodedRows(
         task=task_of("sequence"),
         inputs={"input_ids": ragged(ROWS)},
-        targets={"labels": np.arange(3)},
+        gold={"labels": np.arange(3)},
         row_numbers=np.arange(3),
         pad_id=0,
         pad_left=left,

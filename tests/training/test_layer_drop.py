@@ -77,7 +77,7 @@ def test_contribution_is_the_mean_cosine_of_the_first_token(deeper: str) -> None
     expected = np.zeros(4)
     with torch.no_grad():
         for row in range(len(data)):
-            batch = {k: v for k, v in data.batch([row]).items() if k not in data.targets}
+            batch = {k: v for k, v in data.batch([row]).items() if k not in data.gold}
             states = stock(**batch, output_hidden_states=True).hidden_states
             for i in range(4):
                 expected[i] += F.cosine_similarity(states[i][0, 0], states[i + 1][0, 0], dim=0)

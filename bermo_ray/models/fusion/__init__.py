@@ -1,8 +1,8 @@
 """Fusion: from the states of all layers to one (docs/methods.md §1).
 
 A fusion is given the states one by one as the encoder makes them, so that inference need not keep
-L+1 of them. To add one: subclass :class:`Fusion` with its one method, :meth:`Fusion.on_state`, and
-name it in :data:`FUSIONS`. Shapes: b rows, s tokens, d the width, n states, L layers.
+L+1 of them. To add one: subclass :class:`FusionModule` with its one method, ``on_state``, and name
+it in :data:`FUSIONS`. Shapes: b rows, s tokens, d the width, n states, L layers.
 """
 
 from torch import nn
@@ -10,7 +10,7 @@ from torch import nn
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError, unknown
 from bermo_ray.models.backbone import Stack, on_states
-from bermo_ray.models.fusion.base import Fusion
+from bermo_ray.models.fusion.base import FusionModule
 from bermo_ray.models.fusion.bermo import Bermo, bermo_mix
 from bermo_ray.models.fusion.dwatt import DepthWiseAttention, depth_wise_attention
 from bermo_ray.models.fusion.every_layer import EveryLayer
@@ -19,14 +19,14 @@ from bermo_ray.models.fusion.simple import Concat, ExtraLayers, Last, Mean
 __all__ = [
     "FUSIONS",
     "Bermo",
-    "Fusion",
+    "FusionModule",
     "attach_fusion",
     "bermo_mix",
     "depth_wise_attention",
     "find_problems",
 ]
 
-FUSIONS: dict[str, type[Fusion]] = {
+FUSIONS: dict[str, type[FusionModule]] = {
     "last": Last,
     "bermo": Bermo,
     "mean": Mean,
@@ -52,7 +52,7 @@ def find_problems(settings: spec.Fusion, depth: int) -> list[str]:
     return problems
 
 
-def attach_fusion(network: nn.Module, stack: Stack, settings: spec.Fusion) -> Fusion:
+def attach_fusion(network: nn.Module, stack: Stack, settings: spec.Fusion) -> FusionModule:
     """Puts a fusion on the network as its submodule ``fusion``, fed by hooks on the layers.
 
     What the last layer gives is replaced by the fused state: pooler and head stay as they are.

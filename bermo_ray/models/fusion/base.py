@@ -15,12 +15,12 @@ from bermo_ray.models.backbone import CallLayer, Stack
 StateRecorder = Callable[[int, torch.Tensor], torch.Tensor]
 
 
-class Fusion(nn.Module, ABC):
+class FusionModule(nn.Module, ABC):
     """Is given h_0 (embeddings), h_1 … h_L in order, each [b, s, d] (XLNet's are [s, b, d]).
 
     Attributes:
         depth: L.
-        progress: How much of training is done, from 0 to 1; 1 outside of training runs.
+        share_trained: How much of training is done, from 0 to 1; 1 outside of training runs.
         recorder: If set, it sees every state first, and what it returns stands in its place.
     """
 
@@ -31,7 +31,7 @@ class Fusion(nn.Module, ABC):
         super().__init__()
         self.settings = settings
         self.depth = stack.depth
-        self.progress = 1.0
+        self.share_trained = 1.0
         self.recorder: StateRecorder | None = None
 
     def extra_repr(self) -> str:
@@ -79,11 +79,11 @@ def without(rows: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
     return rows[[i for i in range(len(rows)) if i not in indices]]
 
 
-def open_gradually(fusion: Fusion, weights: torch.Tensor, closed: float) -> torch.Tensor:
+def open_gradually(fusion: FusionModule, weights: torch.Tensor, closed: float) -> torch.Tensor:
     """The weights, [n], with ``closed`` where a state is still shut: they open one by one from the
     last to the first over ``settings.opening_share`` of training; the last is always open."""
     share, count = fusion.settings.opening_share, len(weights)
-    if fusion.progress >= share:
+    if fusion.share_trained >= share:
         return weights
-    shut = count - 1 - math.floor(fusion.progress / share * (count - 1))
+    shut = count - 1 - math.floor(fusion.share_trained / share * (count - 1))
     return weights.masked_fill(torch.arange(count, device=weights.device) < shut, closed)

@@ -11,7 +11,7 @@ from torch import nn
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
 from bermo_ray.models.backbone import CallLayer, Stack
-from bermo_ray.models.fusion.base import Fusion, open_gradually
+from bermo_ray.models.fusion.base import FusionModule, open_gradually
 
 EPSILON = 1e-5  # added to variances
 
@@ -72,7 +72,7 @@ def _add_weighted(
     return total.addcmul_(weight, state)
 
 
-class Bermo(Fusion):
+class Bermo(FusionModule):
     """ELMo's mix (BERMo, Eq. 1): γ Σ_j softmax(α)_j · dropout(norm(h_j)), j = 0 … L.
 
     Norms (the paper's figure is lost; ``layer`` is our reading):

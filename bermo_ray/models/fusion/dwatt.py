@@ -8,7 +8,7 @@ from torch import nn
 
 from bermo_ray import trial as spec
 from bermo_ray.models.backbone import CallLayer, Stack
-from bermo_ray.models.fusion.base import Fusion, without
+from bermo_ray.models.fusion.base import FusionModule, without
 
 
 def depth_wise_attention(
@@ -41,7 +41,7 @@ class _Bottleneck(nn.Module):
         return self.outer(self.norm(F.gelu(self.inner(x))))
 
 
-class DepthWiseAttention(Fusion):
+class DepthWiseAttention(FusionModule):
     """DWAtt: h_L + Σ_n softmax_n(q·k_n) v_n, for each token (depth-wise attention, §4).
 
     k_n = W^K p_n with p_n ∈ R^24 drawn once; v_n = LN_n(f_n(h_n)); q = 1 + elu(h_L + f_Q(h_L)).

@@ -7,10 +7,10 @@ from torch import nn
 
 from bermo_ray import trial as spec
 from bermo_ray.models.backbone import CallLayer, Stack
-from bermo_ray.models.fusion.base import Fusion, open_gradually, without
+from bermo_ray.models.fusion.base import FusionModule, open_gradually, without
 
 
-class EveryLayer(Fusion):
+class EveryLayer(FusionModule):
     """BERMo's future work: each layer's input, and the head's, is a mix of all states before it.
 
     x_k = Σ_{j ≤ k} A_kj h_j, (L+1)(L+2)/2 scalars. A starts as the identity, so that a pretrained

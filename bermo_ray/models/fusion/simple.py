@@ -11,10 +11,10 @@ from torch import nn
 
 from bermo_ray import trial as spec
 from bermo_ray.models.backbone import CallLayer, Stack
-from bermo_ray.models.fusion.base import Fusion, without
+from bermo_ray.models.fusion.base import FusionModule, without
 
 
-class Last(Fusion):
+class Last(FusionModule):
     """Plain BERT: h_L."""
 
     def states_read(self) -> tuple[int, ...] | None:
@@ -24,7 +24,7 @@ class Last(Fusion):
         return state
 
 
-class Mean(Fusion):
+class Mean(FusionModule):
     """The mean of h_1 … h_L."""
 
     def on_state(self, index: int, state: torch.Tensor, call_layer: CallLayer) -> torch.Tensor:
@@ -35,7 +35,7 @@ class Mean(Fusion):
         return self.__dict__.pop("_sum") / self.depth if index == self.depth else state
 
 
-class Concat(Fusion):
+class Concat(FusionModule):
     """Σ_n W_n h_n, n = 1 … L: a linear map of the concatenated states, without bias; L·d²."""
 
     def __init__(self, settings: spec.Fusion, stack: Stack) -> None:
@@ -56,7 +56,7 @@ class Concat(Fusion):
         return self.__dict__.pop("_sum") if index == self.depth else state
 
 
-class ExtraLayers(Fusion):
+class ExtraLayers(FusionModule):
     """New Transformer layers of the backbone's own kind on h_L: 1 up to 12 layers, 2 above."""
 
     tokenwise = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a task has a head kind
     from bermo_ray.tasks.task import Task
 
 Logits = tuple[torch.Tensor, ...]  # one of [b, c] or [b, s, c], or two of [b, s]: start and end
-Targets = dict[str, torch.Tensor]
+Gold = dict[str, torch.Tensor]
 Columns = dict[str, Any]  # name -> a sequence with a value per encoded row
 Collected = tuple[list[int], list[Any], list[Any]]  # row numbers, predicted, gold
 
@@ -40,7 +40,7 @@ class HeadKind(ABC):
     """Columns of a task's rows; a task of pairs has ``text_pair`` too."""
     stock_class: str
     """Name of the Auto class of `transformers` that has this head."""
-    target_names: tuple[str, ...] = ("labels",)
+    gold_names: tuple[str, ...] = ("labels",)
     """Encoded columns that the loss is measured against."""
     extra_names: tuple[str, ...] = ()
     """Encoded columns that evaluation alone needs."""
@@ -48,12 +48,12 @@ class HeadKind(ABC):
     """Whether logits have an entry per word piece."""
     reads_one_token: bool = False
     """Whether most models' heads read one token of a row only."""
-    targets_are_positions: bool = False
-    """Whether targets are indices of pieces, which move with padding in front."""
+    gold_are_positions: bool = False
+    """Whether the gold is indices of pieces, which move with padding in front."""
     keeps_row_count: bool = True
     """Whether each row gives exactly one encoded row."""
     redraws_targets: bool = False
-    """Whether every epoch of training has targets of its own, so that nothing computed from a row's
+    """Whether every epoch of training has gold of its own, so that nothing computed from a row's
     pieces can be kept from one epoch to the next."""
     min_length: int = 0
     """The least ``data.max_length``, in pieces, that the kind can work with."""
@@ -84,7 +84,7 @@ class HeadKind(ABC):
         return check.rows
 
     def encode(self, task: "Task", rows: pa.Table, tokenizer: Any, max_length: int) -> Columns:
-        """Inputs, targets and extras of the encoded rows, and ``row``, the number of the row that
+        """Inputs, gold and extras of the encoded rows, and ``row``, the number of the row that
         each comes from."""
         columns: Columns = {}
         for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
@@ -101,7 +101,7 @@ class HeadKind(ABC):
         """What :meth:`encode` gives, for some rows; the first of them has number ``first``."""
 
     def make_redraw(self, tokenizer: Any) -> Redraw | None:
-        """What draws a training batch's targets anew, for a kind that ``redraws_targets``."""
+        """What draws a training batch's gold anew, for a kind that ``redraws_targets``."""
         return None
 
     def logits(self, output: Any, attention_mask: torch.Tensor | None = None) -> Logits:
@@ -109,7 +109,7 @@ class HeadKind(ABC):
         return (output["logits"],)
 
     @abstractmethod
-    def loss(self, logits: Logits, targets: Targets) -> torch.Tensor:
+    def loss(self, logits: Logits, gold: Gold) -> torch.Tensor:
         """The mean loss of a batch, a scalar."""
 
     @abstractmethod
@@ -144,7 +144,7 @@ class HeadKind(ABC):
         self,
         student: Logits,
         teacher: Logits,
-        targets: Targets,
+        gold: Gold,
         padding: torch.Tensor | None,
         temperature: float,
     ) -> torch.Tensor:
@@ -153,7 +153,7 @@ class HeadKind(ABC):
         Args:
             student: The student's logits.
             teacher: The teacher's, of the same shapes, 0 where the batch is padded.
-            targets: The batch's targets.
+            gold: The batch's gold.
             padding: ``[b, s]``, true where the batch is padded; None unless logits are per piece.
             temperature: T.
         """

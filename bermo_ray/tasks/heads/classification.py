@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from bermo_ray.errors import unknown
 from bermo_ray.tasks.encoded import EncodedRows
-from bermo_ray.tasks.heads.base import Logits, Targets, label_settings
+from bermo_ray.tasks.heads.base import Gold, Logits, label_settings
 from bermo_ray.tasks.heads.labelled import LabelledRows
 from bermo_ray.tasks.row_check import RowCheck
 
@@ -29,8 +29,8 @@ class Classification(LabelledRows):
         """Classes may be given by number or by name."""
         return check.with_column("label", _class_numbers(check, labels))
 
-    def loss(self, logits: Logits, targets: Targets) -> torch.Tensor:
-        return F.cross_entropy(logits[0], targets["labels"])
+    def loss(self, logits: Logits, gold: Gold) -> torch.Tensor:
+        return F.cross_entropy(logits[0], gold["labels"])
 
     def predict(
         self, data: EncodedRows, rows: Sequence[int] | np.ndarray, logits: Logits

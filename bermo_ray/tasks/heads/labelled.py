@@ -12,9 +12,9 @@ from bermo_ray.tasks.encoded import IGNORED, EncodedRows
 from bermo_ray.tasks.heads.base import (
     Collected,
     Columns,
+    Gold,
     HeadKind,
     Logits,
-    Targets,
     model_inputs,
     temperature_kl,
 )
@@ -42,7 +42,7 @@ class LabelledRows(HeadKind):
         return model_inputs(coded) | {"labels": labels, "row": numbers}
 
     def collect(self, data: EncodedRows, predictions: list[Any]) -> Collected:
-        labels = np.asarray(data.targets["labels"])
+        labels = np.asarray(data.gold["labels"])
         return data.row_numbers.tolist(), predictions, labels.tolist()
 
 
@@ -51,9 +51,9 @@ class LabelledPieces(HeadKind):
 
     per_piece = True
 
-    def loss(self, logits: Logits, targets: Targets) -> torch.Tensor:
+    def loss(self, logits: Logits, gold: Gold) -> torch.Tensor:
         """Cross entropy of ``[b, s, c]`` against ``[b, s]``, a mean over labelled pieces."""
-        labels = targets["labels"].flatten()
+        labels = gold["labels"].flatten()
         total = F.cross_entropy(
             logits[0].flatten(0, -2), labels, ignore_index=IGNORED, reduction="sum"
         )
@@ -74,9 +74,9 @@ class LabelledPieces(HeadKind):
         self,
         student: Logits,
         teacher: Logits,
-        targets: Targets,
+        gold: Gold,
         padding: torch.Tensor | None,
         temperature: float,
     ) -> torch.Tensor:
-        counted = targets["labels"] != IGNORED  # [b, s]
+        counted = gold["labels"] != IGNORED  # [b, s]
         return temperature_kl(student[0], teacher[0], temperature, counted)

@@ -113,7 +113,7 @@ class Masked(LabelledPieces):
 
     def collect(self, data: EncodedRows, predictions: list[Any]) -> Collected:
         """Of each row, the hidden pieces."""
-        labels = list(data.targets["labels"])
+        labels = list(data.gold["labels"])
         hidden = [row != IGNORED for row in labels]
         predicted, gold = (
             [row[kept] for row, kept in zip(side, hidden, strict=True)]

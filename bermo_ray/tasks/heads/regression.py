@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from bermo_ray.tasks.encoded import EncodedRows
-from bermo_ray.tasks.heads.base import Logits, Targets
+from bermo_ray.tasks.heads.base import Gold, Logits
 from bermo_ray.tasks.heads.labelled import LabelledRows
 from bermo_ray.tasks.row_check import RowCheck
 
@@ -32,8 +32,8 @@ class Regression(LabelledRows):
         check.refuse("label", wrong, lambda row: f"{values[row].as_py()} is no number to learn")
         return check.with_column("label", values.cast(pa.float32()))
 
-    def loss(self, logits: Logits, targets: Targets) -> torch.Tensor:
-        return F.mse_loss(logits[0].squeeze(-1), targets["labels"].float())
+    def loss(self, logits: Logits, gold: Gold) -> torch.Tensor:
+        return F.mse_loss(logits[0].squeeze(-1), gold["labels"].float())
 
     def predict(
         self, data: EncodedRows, rows: Sequence[int] | np.ndarray, logits: Logits
@@ -50,7 +50,7 @@ class Regression(LabelledRows):
         self,
         student: Logits,
         teacher: Logits,
-        targets: Targets,
+        gold: Gold,
         padding: torch.Tensor | None,
         temperature: float,
     ) -> torch.Tensor:

@@ -12,9 +12,9 @@ from bermo_ray.tasks.encoded import OUTSIDE, EncodedRows
 from bermo_ray.tasks.heads.base import (
     Collected,
     Columns,
+    Gold,
     HeadKind,
     Logits,
-    Targets,
     model_inputs,
     temperature_kl,
 )
@@ -48,10 +48,10 @@ class Span(HeadKind):
     name = "span"
     columns = ("text", "text_pair", "answers", "answer_starts")
     stock_class = "AutoModelForQuestionAnswering"
-    target_names = ("start_positions", "end_positions")
+    gold_names = ("start_positions", "end_positions")
     extra_names = ("starts", "ends", "contexts", "answers")
     per_piece = True
-    targets_are_positions = True
+    gold_are_positions = True
     keeps_row_count = False
     min_length = 24  # a question and some of its context
 
@@ -83,7 +83,7 @@ class Span(HeadKind):
             _encode_window(coded, window, answers[row][0], answer_starts[row][0], tokenizer)
             for window, row in enumerate(source)
         ]
-        names = ("starts", "ends", *self.target_names)
+        names = ("starts", "ends", *self.gold_names)
         columns = dict(zip(names, zip(*windows, strict=True), strict=True))
         is_first = [i == 0 or source[i - 1] != row for i, row in enumerate(source)]
         for name, texts in (("contexts", contexts), ("answers", answers)):
@@ -100,9 +100,9 @@ class Span(HeadKind):
         padding = attention_mask == 0
         return tuple(side.masked_fill(padding, torch.finfo(side.dtype).min) for side in both)
 
-    def loss(self, logits: Logits, targets: Targets) -> torch.Tensor:
+    def loss(self, logits: Logits, gold: Gold) -> torch.Tensor:
         """The mean of start's and end's cross entropy."""
-        start, end = (targets[name] for name in self.target_names)
+        start, end = (gold[name] for name in self.gold_names)
         return (F.cross_entropy(logits[0], start) + F.cross_entropy(logits[1], end)) / 2
 
     def predict(
@@ -139,7 +139,7 @@ class Span(HeadKind):
         self,
         student: Logits,
         teacher: Logits,
-        targets: Targets,
+        gold: Gold,
         padding: torch.Tensor | None,
         temperature: float,
     ) -> torch.Tensor:

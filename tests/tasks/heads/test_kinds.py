@@ -32,12 +32,12 @@ def test_the_losses_by_hand() -> None:
 def test_only_labelled_pieces_are_distilled() -> None:
     teacher = LOGITS.clone()
     teacher[0, 1] = 100.0  # does not count
-    targets = {"labels": LABELS}
+    gold = {"labels": LABELS}
     for head in (TAGGING, MASKED):
-        assert head.distillation_loss((LOGITS,), (teacher,), targets, None, 2.0).item() == 0
+        assert head.distillation_loss((LOGITS,), (teacher,), gold, None, 2.0).item() == 0
     teacher[0, 2, 0] = 2 * math.log(3)  # p = ¾, ¼ at T = 2 against ½, ½; a mean of two pieces
     kl = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)
-    loss = TAGGING.distillation_loss((LOGITS,), (teacher,), targets, None, 2.0)
+    loss = TAGGING.distillation_loss((LOGITS,), (teacher,), gold, None, 2.0)
     assert loss.item() == pytest.approx(4 * kl / 2, rel=1e-5)
 
 
@@ -64,7 +64,7 @@ def test_only_hidden_pieces_are_collected() -> None:
     task, rows = registry.get_task("masked_words"), pa.table({"text": ["the old dog slept ."]})
     data = encode_rows(task, rows, backbone.load_tokenizer("embedded"), 16)
     numbers, predicted, gold = MASKED.collect(data, [np.arange(data.lengths[0])])
-    (labels,) = data.targets["labels"]
+    (labels,) = data.gold["labels"]
     (hidden,) = np.flatnonzero(labels != IGNORED)
     assert numbers == [0]
     assert predicted[0].tolist() == [hidden]

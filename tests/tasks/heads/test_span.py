@@ -62,11 +62,11 @@ def test_n_best_is_what_looking_at_every_span_finds(monkeypatch: pytest.MonkeyPa
 def test_padding_has_no_share_of_the_softmax() -> None:
     output = {"start_logits": torch.tensor([[1.0, 2.0, 9.0]])}
     output["end_logits"] = torch.tensor([[0.0, 3.0, 9.0]])
-    targets = {"start_positions": torch.tensor([0]), "end_positions": torch.tensor([1])}
-    loss = SPAN.loss(SPAN.logits(output, torch.tensor([[1, 1, 0]])), targets)
+    gold = {"start_positions": torch.tensor([0]), "end_positions": torch.tensor([1])}
+    loss = SPAN.loss(SPAN.logits(output, torch.tensor([[1, 1, 0]])), gold)
     expected = (np.log(1 + np.exp(1.0)) + np.log(1 + np.exp(-3.0))) / 2
     assert loss.item() == pytest.approx(expected, rel=1e-6)
-    assert SPAN.loss(SPAN.logits(output), targets).item() > 5
+    assert SPAN.loss(SPAN.logits(output), gold).item() > 5
 
 
 def test_a_question_is_right_when_one_of_its_answers_matches() -> None:
@@ -78,7 +78,7 @@ def test_positions_move_with_padding_in_front() -> None:
     left = replace(data, pad_left=True)
     rows = [0, len(data) - 1]
     assert data.lengths[rows[0]] > data.lengths[rows[1]]
-    for name in SPAN.target_names:
+    for name in SPAN.gold_names:
         behind, front = data.batch(rows)[name], left.batch(rows)[name]
         shift = data.lengths[rows[0]] - data.lengths[rows[1]]
         assert (front - behind).tolist() == [0, shift]

@@ -1,4 +1,4 @@
-"""The four figures of a model: what is left, what it weighs, how fast it is."""
+"""The four measurements of a model: what is left, what it weighs, how fast it is."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from bermo_ray.training.latency import SHAPE
 
 
 @dataclass(frozen=True)
-class Figures:
+class ModelMeasurements:
     """What methods make smaller or faster, each for itself (docs/methods.md §2)."""
 
     nonzero_parameters: int
@@ -24,8 +24,8 @@ _SHOWN = (
 )
 
 
-def figure_rows(before: Figures, after: Figures) -> list[list[str]]:
-    """The four figures for a table: name, before, after, ratio."""
+def measurement_rows(before: ModelMeasurements, after: ModelMeasurements) -> list[list[str]]:
+    """The four measurements for a table: name, before, after, ratio."""
     rows = []
     for field, name, unit, form in _SHOWN:
         old, new = getattr(before, field), getattr(after, field)
