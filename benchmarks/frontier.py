@@ -34,6 +34,7 @@ def make_table() -> pa.Table:
     remaining = np.clip(size, 0.001, 1)
     metric = 0.5 + 0.4 * remaining**0.2 + 0.05 * random.standard_normal(ROWS)
     metric[random.random(ROWS) < 0.05] = np.nan
+    constant = np.full(ROWS, 0.5)
     status = np.where(random.random(ROWS) < 0.05, "diverged", "completed")
     group = recipe % 50
     columns = {
@@ -46,6 +47,7 @@ def make_table() -> pa.Table:
         "seed": np.tile(np.arange(5), ROWS // 5),
         "remaining": remaining,
         "metric": metric,
+        "constant_metric": constant,
         "latency": random.random(ROWS),
     }
     arrays = [
@@ -116,7 +118,7 @@ def main() -> None:
     front = results.frontier(rows, by=())
     calls = {
         "frontier": lambda: results.frontier(rows),
-        "hypervolume": lambda: results.hypervolume(rows),
+        "hypervolume": lambda: results.hypervolume(rows, dense=0.9),
         "remaining_at": lambda: results.remaining_at(front, 0.9),
         "average_seeds": lambda: results.average_seeds(rows),
         "non_dominated, three": lambda: results.non_dominated(rows, OBJECTIVES),

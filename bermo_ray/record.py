@@ -91,6 +91,7 @@ class Report:
     metric: float = measurement("the task's own metric on dev", curve=True, decides=True)
     metric_selection: float = measurement("the metric on the first half of dev", decides=True)
     metric_verification: float = measurement("the metric on the second half of dev", decides=True)
+    metric_test: float = measurement("the metric on the test split, where it has labels")
     other_metrics: dict[str, float] = measurement(
         "further metrics and dev sets of the task", curve=True, default=dict
     )
@@ -101,6 +102,9 @@ class Report:
         "share of the encoder's parameters left", curve=True, decides=True
     )
     density: float = measurement("share of the prunable weights left", curve=True, decides=True)
+    density_before_shift: float = measurement(
+        "density as the learned λ left it, before the flat end's shift of scores; null without one"
+    )
     nonzero_parameters: int | None = measurement(
         "of the model with its head", curve=True, default=None
     )
@@ -118,6 +122,9 @@ class Report:
     latency: float = measurement("of a forward where it was trained", "s")
     weight_bytes: int | None = measurement("all weights, stored dense", "bytes", default=None)
     hardware: str = measurement("what it ran on", default="")
+    best_step: int | None = measurement(
+        "step of the evaluation whose model this is, where the best was asked for", default=None
+    )
     resumed_at: int | None = measurement("step of the checkpoint it went on from", default=None)
     alpha: list[float] = measurement("BERMo's α", artifact=True, default=list)
     kept_by_matrix: list[tuple[str, int, int]] = measurement(

@@ -46,7 +46,7 @@ class Data(_Section):
         None, description="folder of parquet or original files; None: the hub (not embedded)"
     )
     shots: int | None = Field(
-        None, ge=1, description="few-shot: so many rows per class, drawn from all rows alike"
+        None, ge=1, description="few-shot: so many rows per class (tags: entity type), of all alike"
     )
     dev_half: Literal["first", "second"] | None = Field(
         None, description="one half of the dev set, the same for every seed"
@@ -276,12 +276,26 @@ class Trial(_Section):
     batch_size: int = Field(32, ge=1, description="rows per step, over all workers")
     micro_batches: int = Field(1, ge=1, description="parts that a step's rows are run in")
     evaluations_per_epoch: int = Field(1, ge=1, description="each with a checkpoint")
+    final_checkpoint: Literal["last", "best"] = Field(
+        "last",
+        description="whose model is reported and saved at the end: the last evaluation's, or the "
+        "best one's on the first half of dev, of those at full sparsity",
+    )
     seed: int = Field(0, ge=0, lt=2**31)
 
     @model_validator(mode="after")
     def _features_are_not_pruned(self) -> Self:
         if self.mode == "features" and self.pruning is not None:
             raise ValueError("mode 'features' freezes the weights that pruning would mask")
+        return self
+
+    @model_validator(mode="after")
+    def _best_is_chosen_on_the_first_half(self) -> Self:
+        if self.final_checkpoint == "best" and self.data.dev_half == "second":
+            raise ValueError(
+                "final_checkpoint: 'best' is chosen on the first half of dev, but data.dev_half is "
+                "'second'"
+            )
         return self
 
     @model_validator(mode="after")

@@ -80,13 +80,15 @@ def main() -> None:
     trials = {density: make_trial(options, density) for density in options.target_densities}
     check_trials(list(trials.values()))
     table = Table(title=f"{options.method} on {options.task}", title_justify="left", box=None)
-    for column in ("asked", "density", "off by, points", "metric", "λ at the end", "s"):
+    columns = ("asked", "before shift", "density", "off by, points", "metric", "λ at the end", "s")
+    for column in columns:
         table.add_column(column, justify="right")
     for density, trial in trials.items():
         start = time.perf_counter()
         last = run_locally(trial, threads=options.threads)[-1]
         table.add_row(
             f"{density:.1%}",
+            f"{last.density_before_shift:.3%}",
             f"{last.density:.3%}",
             f"{100 * (last.density - density):+.3f}",
             f"{last.metric:.4f}",

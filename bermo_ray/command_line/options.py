@@ -37,7 +37,7 @@ class StudyOptions:
     dev_rows: Annotated[int | float | None, default("all there are")] = None
     """Rows to measure on: a number, or a share below 1."""
     shots: Annotated[int | None, default("no few-shot")] = None
-    """Few-shot: train on so many rows per class, drawn from all rows alike."""
+    """Few-shot: train on so many rows per class (for tags, per entity type), of all rows alike."""
     dev_half: Annotated[Literal["first", "second"] | None, default("both")] = None
     """Measure on one half of the dev set, the same for every seed."""
     max_length: int = 128

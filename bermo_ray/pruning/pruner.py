@@ -1,5 +1,6 @@
 """Masks on the weight matrices of an encoder's layers, from attaching to folding."""
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from bermo_ray.trial import Penalized, Pruning
 
 _WIDEST_GAP = 0.2  # a wider one between density and target drives the multipliers no harder
 _SECOND_RATE = 20.0  # how much faster λ₂ climbs than λ₁: gaps are small, their squares smaller
+
+
+_DENSITY_KEY = "density_before_shift"  # in a state dict
 
 
 class KeptWeights(NamedTuple):
@@ -55,6 +59,16 @@ def prunable_matrices(
     return matching
 
 
+def density_gap(density: float, asked: float) -> float:
+    """By what share of the larger one a density is off what is asked, at most ±0.2.
+
+    Scores take a while from where they start to the threshold. Counted in full, the gap of that
+    while would drive the multipliers far beyond what the constraint needs.
+    """
+    gap = (density - asked) / max(density, asked)
+    return max(-_WIDEST_GAP, min(_WIDEST_GAP, gap))
+
+
 class Pruner:
     """Masks on the weight matrices of the encoder's layers (docs/methods.md §2).
 
@@ -81,6 +95,9 @@ class Pruner:
         self.matrices: list[Matrix] = []
         self.now = 1  # step t of the schedule
         self.multipliers = torch.zeros(2)  # λ₁ and λ₂, learned where a density is asked for
+        # The density as the multipliers left it, before the first shift of scores; NaN before that.
+        # A tensor, so that it is saved and loaded with the scores.
+        self._density_before_shift = torch.full((1,), math.nan, dtype=torch.float64)
         self._inside = False  # masked forms are in the model
 
     def __repr__(self) -> str:
@@ -162,8 +179,9 @@ class Pruner:
             grad.div_(dist.get_world_size())
 
     def update_multiplier(self) -> float:
-        """λ of this step; a learned one takes a step of ascent on λ₁·gap + λ₂·gap², the augmented
-        Lagrangian of density = target (docs/methods.md §2, Target mode)."""
+        """λ of this step. A learned one is that of ℒ = λ₁·gap + λ₂·gap², the augmented Lagrangian
+        of gap = 0, after a step of ascent: λ₁ by ∂ℒ/∂λ₁ = gap at the rate ρ, λ₂ by ∂ℒ/∂λ₂ = gap²
+        at 20·ρ, where ρ = multiplier_rate/T (docs/methods.md §2, Target mode)."""
         target = self._target()
         if target is None:
             return self.multiplier
@@ -173,19 +191,29 @@ class Pruner:
         return self._learned_multiplier(gap)
 
     def _learned_multiplier(self, gap: float) -> float:
-        """Derivative of λ₁·gap + λ₂·gap² by the density."""
+        """∂ℒ/∂gap = λ₁ + 2·λ₂·gap, which multiplies ∂R/∂S: R stands for the density, which is a
+        count and has no gradient.
+
+        The chain rule's ∂gap/∂density is left out. Within the clamp it is positive, D*/D² above
+        the asked D* and 1/D* below; it only scales λ, which the ascent makes as large as it has to
+        be. Beyond the clamp it is 0, which would end the push where the density is furthest off.
+        """
         first, second = self.multipliers.tolist()
         return float(first + 2 * second * gap)
 
     def _density_gap(self) -> float:
-        """By what share the density, as an evaluation would count it, is off what is asked by now.
+        """:func:`density_gap` of what an evaluation would count, by cuts that were found before."""
+        return density_gap(self._density(), self.schedule.density(self.now))
 
-        Scores take a while from where they start to the threshold. Counted in full, the gap of that
-        while would drive the multipliers far beyond what the constraint needs.
-        """
+    def _density(self) -> float:
         kept = sum(int(self.method.kept_mask(m).count_nonzero()) for m in self.matrices)
-        density, asked = kept / sum(m.size for m in self.matrices), self.schedule.density(self.now)
-        return max(-_WIDEST_GAP, min(_WIDEST_GAP, (density - asked) / max(density, asked)))
+        return kept / sum(m.size for m in self.matrices)
+
+    @property
+    def density_before_shift(self) -> float:
+        """The density right before the first shift of scores in the flat end, as the learned
+        multipliers alone left it; NaN where no density is asked for, or nothing was shifted yet."""
+        return float(self._density_before_shift)
 
     def _target(self) -> Penalized | None:
         """The settings, if they ask for a density."""
@@ -204,6 +232,9 @@ class Pruner:
         self._need("attached", "shift_scores_to_density")
         if self._target() is None or not self.schedule.in_flat_end(self.now):
             return
+        if math.isnan(self.density_before_shift):
+            self._update_cuts()
+            self._density_before_shift.fill_(self._density())
         scores = [s.detach() for s in self.scores()]
         keep = round(self.schedule.density(self.now) * sum(s.numel() for s in scores))
         cut, _ = top_cut(scores, keep)
@@ -287,13 +318,19 @@ class Pruner:
         self.matrices, self.state = [], "folded"
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Scores by the matrices' names, and the learned multipliers."""
+        """Scores by the matrices' names, the learned multipliers, and what density they led to."""
         scores = {m.name: m.scores.detach() for m in self.matrices if m.scores is not None}
-        return {**scores, "multipliers": self.multipliers}
+        return {
+            **scores,
+            "multipliers": self.multipliers,
+            _DENSITY_KEY: self._density_before_shift,
+        }
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """The inverse of :meth:`state_dict`, in place."""
+        """The inverse of :meth:`state_dict`, in place. A checkpoint may lack the density before the
+        shift, which is NaN then."""
         self._need("attached", "load_state_dict")
+        state = {_DENSITY_KEY: torch.full((1,), math.nan)} | state
         current = self.state_dict()
         if current.keys() != state.keys():
             raise RuntimeError("pruner: the saved scores are not those of these matrices")

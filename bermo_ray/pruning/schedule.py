@@ -68,6 +68,10 @@ class Schedule:
         """Whether step t lies in the flat end."""
         return step > self.total - self.flat_end * self.warmup
 
+    def at_full_sparsity(self, step: int) -> bool:
+        """Whether θ(t) has come to the end of its way: in the flat end, and where it begins."""
+        return step >= self.total - self.flat_end * self.warmup
+
     def multiplier(self, step: int) -> float:
         """λ(t) = λ_f · θ(t)/θ_f; constant for L0, whose θ_i = θ_f."""
         return self.final_multiplier * self.threshold(step) / self.final

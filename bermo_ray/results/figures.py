@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bermo_ray.record import Report, Status
+from bermo_ray.results.frontier import dense_levels, usable
 
 # Okabe and Ito's colours, told apart by every eye; each with a marker, for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -59,13 +60,14 @@ def _write_cells(
 
 def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Path) -> Path:
     """Draws each fusion's trials (faint), frontier (line; bars: 95 % over seeds) and dense baseline
-    (dashes) to a PNG."""
+    (dashes), and what a constant answer reaches (dots), to a PNG."""
     completed = table.filter(pc.equal(table["status"], Status.COMPLETED.value))
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     fusions = sorted(set(table["fusion"].to_pylist()))
     for fusion, colour, marker in zip(fusions, _COLOURS, _MARKERS, strict=False):
         _draw_frontier(axes, fusion, completed, front, colour, marker)
+    _draw_constant_answers(axes, completed)
     if completed.num_rows == 0:  # a log axis without a point can't be drawn
         axes.set_xlim(1, 100)
         axes.text(10, 0.5, "no trial completed", ha="center")
@@ -93,13 +95,19 @@ def _draw_frontier(
     if "metric_interval" in line.column_names:  # null of one seed: no bar
         half_width = line["metric_interval"].to_numpy()
         axes.errorbar(x, y, half_width, color=colour, ls="none", lw=1, capsize=2)
-    is_dense = pc.and_(
-        pc.equal(completed["fusion"], fusion), pc.equal(completed["method"], "dense")
-    )  # fmt: skip
-    dense = completed.filter(is_dense)
-    if dense.num_rows:
-        level = pc.mean(dense["metric"]).as_py()
+    of_fusion = usable(completed.filter(pc.equal(completed["fusion"], fusion)))
+    levels = dense_levels(of_fusion)
+    for level in np.unique(levels[np.isfinite(levels)]):  # one, of one task and backbone
         axes.axhline(level, color=colour, ls="--", lw=1, label=f"{fusion}, dense")
+
+
+def _draw_constant_answers(axes: Axes, completed: pa.Table) -> None:
+    """One dotted line for each task whose constant answer is known."""
+    means = completed.group_by("task").aggregate([("constant_metric", "mean")])
+    levels = pc.drop_null(means["constant_metric_mean"]).to_pylist()
+    for index, level in enumerate(levels):
+        label = None if index else "constant answer"
+        axes.axhline(level, color="0.4", ls=":", lw=1, label=label)
 
 
 def _pruned(rows: pa.Table, fusion: str) -> pa.Table:

@@ -1,7 +1,8 @@
 """Parameter-efficiency frontiers: pure functions of the results table.
 
 Which rows count is one rule everywhere (:func:`usable`): trials that completed and have finite
-numbers. What diverged, failed, was stopped or still runs is no point of a frontier.
+numbers. What diverged, failed, was stopped or still runs is no point of a frontier, and neither is
+a trial that is hardly better than a constant answer (:data:`LEAST_SHARE_OF_DENSE`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,10 @@ GROUP = ("task", "backbone", "fusion", "method")
 Direction = Literal["min", "max"]
 # Means that are equal on paper may differ in their last bit; metrics are of the order of 1.
 _ROUNDING = 1e-12
+# How far from a constant answer to the dense baseline a point of a frontier must have come. On a
+# dev set of 500 rows and two classes it is about two standard errors of an accuracy by chance.
+LEAST_SHARE_OF_DENSE = 0.1
+_SPARSEST = 0.01  # remaining weights where the integral of a hypervolume begins
 
 
 def usable(table: pa.Table, columns: Sequence[str] = ("remaining", "metric")) -> pa.Table:
@@ -32,10 +37,20 @@ def frontier(table: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
     """The non-dominated trials (remaining ↓, metric ↑) of each group.
 
     A row stays when no other of its group has at most its remaining weights and at least its
-    metric, one of them strictly better; of equal rows the first stays. Sorted by group, then from
-    sparse to dense; the schema is the table's.
+    metric, one of them strictly better; of equal rows the first stays. Rows that have not come
+    :data:`LEAST_SHARE_OF_DENSE` of the way from their ``constant_metric`` to the dense baseline
+    (:func:`dense_levels`; without one, to the best trial of the task, backbone and fusion) are no
+    points. Rows without a ``constant_metric`` are not judged by it.
+
+    Sorted by group, then from sparse to dense; the schema is the table's.
     """
     table = usable(table)
+    return _frontier_above_constant(table, dense_levels(table, by), by)
+
+
+def _frontier_above_constant(table: pa.Table, dense: np.ndarray, by: Sequence[str]) -> pa.Table:
+    """:func:`frontier` of usable rows, given the dense baseline's metric for each of them."""
+    table = table.filter(pa.array(_is_above_constant(table, dense, by)))
     order = [(key, "ascending") for key in by]
     order += [("remaining", "ascending"), ("metric", "descending")]
     table = table.take(pc.sort_indices(table, order))
@@ -43,6 +58,64 @@ def frontier(table: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
         return table
     starts = _group_starts(table, by)
     return table.filter(pa.array(above_all_before(table["metric"].to_numpy(), starts)))
+
+
+def _is_above_constant(table: pa.Table, dense: np.ndarray, by: Sequence[str]) -> np.ndarray:
+    """Which rows are better than a constant answer by more than noise, or have none to compare."""
+    metric, constant = table["metric"].to_numpy(), _constants(table)
+    group = _number_groups(table, _without_method(by))
+    best = np.full(group.max(initial=-1) + 1, -np.inf)
+    np.maximum.at(best, group, metric)
+    level = np.where(np.isnan(dense), best[group], dense)
+    margin = LEAST_SHARE_OF_DENSE * np.maximum(level - constant, 0.0)
+    above: np.ndarray = np.isnan(constant) | (metric > constant + margin)
+    return above
+
+
+def _constants(table: pa.Table) -> np.ndarray:
+    """``constant_metric`` of each row; NaN where it is not known."""
+    if "constant_metric" not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    return pc.fill_null(table["constant_metric"], np.nan).to_numpy()
+
+
+def dense_levels(table: pa.Table, by: Sequence[str] = GROUP) -> np.ndarray:
+    """For each row the metric of the dense baseline of its group but for the method; NaN where
+    there is none.
+
+    The baseline is the recipe with method ``dense`` and all weights remaining, as a mean over its
+    seeds. Of several such recipes those with most seeds count, and of these the best.
+    """
+    group = _number_groups(table, _without_method(by))
+    levels = np.full(group.max(initial=-1) + 1, np.nan)
+    if not {"method", "recipe", "seed"} <= set(table.column_names):
+        return levels[group]
+    numbered = table.append_column("_group", pa.array(group))
+    is_dense = pc.and_(pc.equal(table["method"], "dense"), pc.greater_equal(table["remaining"], 1))
+    dense = numbered.filter(pc.fill_null(is_dense, False))
+    if "seeds" not in dense.column_names:
+        dense = _first_of_each_seed(dense, ["_group", "recipe"])
+        dense = dense.append_column("seeds", pa.array(np.ones(dense.num_rows, np.int64)))
+    means = dense.group_by(["_group", "recipe"], use_threads=False).aggregate(
+        [("seeds", "sum"), ("metric", "mean")]
+    )
+    # Rising by seeds, then by metric: the last of a group overwrites those before it.
+    means = means.sort_by([("seeds_sum", "ascending"), ("metric_mean", "ascending")])
+    levels[means["_group"].to_numpy()] = means["metric_mean"].to_numpy()
+    return levels[group]
+
+
+def _without_method(by: Sequence[str]) -> list[str]:
+    return [key for key in by if key != "method"]
+
+
+def _number_groups(table: pa.Table, by: Sequence[str]) -> np.ndarray:
+    """The number of each row's group, from 0; the rows may be in any order."""
+    group = np.zeros(table.num_rows, dtype=np.int64)
+    for key in by:
+        column = pc.dictionary_encode(table[key], null_encoding="encode").combine_chunks()
+        group = group * len(column.dictionary) + column.indices.to_numpy()
+    return np.unique(group, return_inverse=True)[1]
 
 
 def _group_starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
@@ -99,39 +172,61 @@ def non_dominated(table: pa.Table, objectives: Mapping[str, Direction]) -> pa.Ta
     return table.take(pa.array(sorted(kept), pa.int64()))
 
 
-def hypervolume(
-    table: pa.Table, remaining: float = 1.0, metric: float = 0.0, by: Sequence[str] = GROUP
-) -> pa.Table:
-    """How good each group's frontier is in one number: the area of (remaining, metric) that it
-    dominates, up to the reference point. Trials beyond the reference add nothing.
+def hypervolume(table: pa.Table, dense: float | None = None, by: Sequence[str] = GROUP) -> pa.Table:
+    """How good each group's frontier is in one number, measured from a constant answer:
+
+        ∫ (metric − constant)/(dense − constant) d log remaining / log 100,  from 1 % to 100 %
+
+    where ``metric`` is the best on the frontier with at most that many weights, and below its
+    sparsest point what a constant answer reaches. 1 means as good as dense down to 1 % of the
+    weights, 0 no better than a constant answer (docs/methods.md §4).
 
     Args:
         table: Trials of any number of groups.
-        remaining: Of the reference point.
-        metric: Of the reference point.
+        dense: The dense baseline's metric; by default each group's own (:func:`dense_levels`).
         by: The columns that make a group.
 
     Returns:
-        ``by``'s columns, ``hypervolume`` and ``trials`` on the frontier; one row per group.
+        ``by``'s columns, ``hypervolume`` and ``trials`` on the frontier; one row for each group
+        that has a usable trial. ``hypervolume`` is null where a trial of the group lacks its
+        ``constant_metric`` or a dense baseline that is better than that.
     """
-    inside = usable(table)
-    inside = inside.filter(
-        pc.and_(
-            pc.less(inside["remaining"], remaining), pc.greater(inside["metric"], metric)
-        )
-    )  # fmt: skip
-    front = frontier(inside, by)
-    starts = _group_starts(front, by)
-    x, y = front["remaining"].to_numpy(), front["metric"].to_numpy()
-    # Sparse to dense: each point holds its metric up to the next one's x, or the reference's.
-    following = np.where(np.append(starts[1:], True), remaining, np.append(x[1:], remaining))
-    area = (following[: len(x)] - x) * (y - metric)
-    indices = np.flatnonzero(starts)
-    sums = np.add.reduceat(area, indices) if len(indices) else np.empty(0)
-    counts = np.diff(np.append(indices, len(x)))
-    groups = front.select(list(by)).take(indices)
-    groups = groups.append_column("hypervolume", pa.array(sums, pa.float64()))
+    table = usable(table)
+    table = table.sort_by([(key, "ascending") for key in by]) if by else table
+    starts = _group_starts(table, by)
+    group = np.cumsum(starts) - 1
+    levels = dense_levels(table, by) if dense is None else np.full(table.num_rows, float(dense))
+    shares = _shares_of_dense(table, levels)
+    table = table.append_column("_group", pa.array(group))
+    table = table.append_column("_share", pa.array(shares))
+    front = _frontier_above_constant(table, levels, by)
+    on_front = front["_group"].to_numpy()
+    area = front["_share"].to_numpy() * _log_widths(front["remaining"].to_numpy(), on_front)
+    sums = np.bincount(on_front, area, minlength=starts.sum())
+    is_unknown = np.bincount(group, np.isnan(shares), minlength=starts.sum()) > 0
+    counts = np.bincount(on_front, minlength=starts.sum())
+    groups = table.select(list(by)).take(np.flatnonzero(starts))
+    groups = groups.append_column("hypervolume", pa.array(sums, pa.float64(), mask=is_unknown))
     return groups.append_column("trials", pa.array(counts, pa.int64()))
+
+
+def _shares_of_dense(table: pa.Table, dense: np.ndarray) -> np.ndarray:
+    """How far from a constant answer (0) to the dense baseline (1) each row is; NaN where one of
+    them is not known, or the baseline is no better than the constant answer."""
+    constant = _constants(table)
+    scale = np.where(dense > constant, dense - constant, np.nan)
+    shares: np.ndarray = (table["metric"].to_numpy() - constant) / scale
+    return shares
+
+
+def _log_widths(remaining: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """How far each point of a frontier, sparse to dense, holds until the next of its group or all
+    weights: on a log scale, where from 1 % to 100 % is 1."""
+    x = np.log(np.clip(remaining, _SPARSEST, 1.0)) / -np.log(_SPARSEST)
+    is_last = np.append(group[1:] != group[:-1], True)[: len(x)]
+    following = np.where(is_last, 0.0, np.append(x[1:], 0.0)[: len(x)])
+    widths: np.ndarray = following - x
+    return widths
 
 
 def remaining_at(front: pa.Table, metric: float) -> float:
@@ -151,19 +246,21 @@ def interpolate(remaining: np.ndarray, metric: np.ndarray, level: float) -> floa
 
 def average_seeds(table: pa.Table) -> pa.Table:
     """Trials that differ in nothing but the seed, as one row: the first's, with the means of
-    ``metric`` and ``remaining``, how many ``seeds``, the sample deviation ``metric_sd`` and half
-    the width of the mean's 95 % interval ``metric_interval`` (Student's t; both null of one seed).
-    Rows that are not :func:`usable` are left out."""
+    ``metric``, ``constant_metric`` and ``remaining``, how many ``seeds``, the sample deviation
+    ``metric_sd`` and half the width of the mean's 95 % interval ``metric_interval`` (Student's t;
+    both null of one seed). The same recipe and seed run twice, as by two studies, counts once: its
+    first row. Rows that are not :func:`usable` are left out."""
     from scipy.stats import t
 
-    table = usable(table)
+    table = _first_of_each_seed(usable(table), ["recipe"])
     table = table.append_column("_index", pa.array(np.arange(table.num_rows)))
+    averaged = ("metric", "constant_metric", "remaining")
     merged = table.group_by("recipe", use_threads=False).aggregate([
-        ("_index", "min"), ("metric", "mean"), ("remaining", "mean"), ("metric", "count"),
+        ("_index", "min"), *((name, "mean") for name in averaged), ("metric", "count"),
         ("metric", "stddev", pc.VarianceOptions(ddof=1, min_count=2)),
     ])  # fmt: skip
     rows = table.take(merged["_index_min"]).drop_columns(["_index"])
-    for name in ("metric", "remaining"):
+    for name in averaged:
         column = rows.schema.get_field_index(name)
         rows = rows.set_column(column, rows.schema.field(name), merged[f"{name}_mean"])
     rows = rows.append_column("seeds", merged["metric_count"])
@@ -171,6 +268,15 @@ def average_seeds(table: pa.Table) -> pa.Table:
     seeds = merged["metric_count"].to_numpy()
     half_width = t.ppf(0.975, np.maximum(seeds - 1, 1)) / np.sqrt(seeds)
     return rows.append_column("metric_interval", pc.multiply(merged["metric_stddev"], half_width))
+
+
+def _first_of_each_seed(table: pa.Table, recipe: Sequence[str]) -> pa.Table:
+    """The first row of each seed of a recipe, which these columns name; rows keep their order."""
+    numbered = table.append_column("_index", pa.array(np.arange(table.num_rows)))
+    firsts = numbered.group_by([*recipe, "seed"], use_threads=False).aggregate([("_index", "min")])
+    if firsts.num_rows == table.num_rows:  # the usual case, without a copy
+        return table
+    return table.take(np.sort(firsts["_index_min"].to_numpy()))
 
 
 def keep_most_seeds(merged: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bermo_ray.errors import UserError
 from bermo_ray.models.layer_strategies import most_droppable
 from bermo_ray.record import Status
 from bermo_ray.results.schemas import COUNTS, LOSSES, SIGNIFICANCE_LEVEL
 from bermo_ray.results.significance import Predictions, compare_predictions
-from bermo_ray.search.layer_count_search import is_within
+from bermo_ray.search.layer_count_search import is_within, loss_interval
 from bermo_ray.tasks.splits import split_halves
 
 Row = dict[str, Any]
 UNDROPPED = ("none", 0)  # strategy and layers dropped of the model that keeps all layers
 _MEASURED = tuple(status.value for status in Status if status.measured)
+_LEAST_VERIFICATION_ROWS = 2
 Group = dict[tuple[str, int], list[Row]]  # (strategy, layers dropped) -> rows by seed
 
 
@@ -27,7 +29,7 @@ def _group_rows(table: pa.Table) -> dict[tuple[str, str], Group]:
 
     A trial that drops nothing itself is the undropped model, wherever it started from: layers that
     its warm start lacked are not counted. Diverged trials count: what they reached is what dropping
-    that much gives.
+    that much gives. The same recipe and seed run twice counts once, with its first row.
     """
     rows = [
         row
@@ -43,8 +45,12 @@ def _group_rows(table: pa.Table) -> dict[tuple[str, str], Group]:
         if row["strategy"] is None
     }
     groups: dict[tuple[str, str], Group] = {}
+    seen = set()
     for row in rows:
         name = (row["task"], row["backbone"])
+        if (*name, row["recipe"], row["seed"]) in seen:
+            continue
+        seen.add((*name, row["recipe"], row["seed"]))
         dropped = row["layers_dropped"] - lacking.get(name, 0)
         key = UNDROPPED if row["strategy"] is None else (row["strategy"], dropped)
         groups.setdefault(name, {}).setdefault(key, []).append(row)
@@ -129,6 +135,9 @@ def layer_counts(
         thresholds: Points of the metric that may be lost.
         predictions: From a run's id to its predictions; with it, the difference on the
             verification half is tested by McNemar.
+
+    Raises:
+        UserError: The verification half has fewer than two rows.
     """
     seeds: dict[tuple[str, str], set[int]] = {}
     for row in table.to_pylist():
@@ -163,18 +172,46 @@ class _TriedCounts:
         p_value = None
         if count and predictions is not None:
             p_value = _verification_p_value(undropped[0], chosen[0], predictions)
+        low, high = self._interval(count) or (None, None)
         grid = 1 + most_droppable(self.strategy, undropped[0]["layers_left"])
         return {
             "threshold": threshold, "layers_dropped": count,
             "dropped_layers": chosen[0]["dropped_layers"], "layers_left": chosen[0]["layers_left"],
             "metric": self.metric_verification, "loss_selection": self.losses[count],
             "loss_verification": 100 * (self.metric_verification - verified),
+            "loss_low": low, "loss_high": high, "certain": self._is_certain(count, threshold),
             "p_value": p_value,
             "significant": None if p_value is None else p_value < SIGNIFICANCE_LEVEL,
             "saved": _saved(chosen, undropped),
             "trainings": self.trainings, "grid": grid * len(undropped),
             "monotone": all(a <= b for a, b in pairwise(self.losses.values())),
         }  # fmt: skip
+
+    def _interval(self, count: int) -> tuple[float, float] | None:
+        """95 % interval of the points lost on the verification half; None of one seed."""
+        undropped, dropped = (
+            {
+                row["seed"]: row["metric_verification"]
+                for row in self.rows[k]
+                if row["metric_verification"] is not None
+            }
+            for k in (0, count)
+        )
+        return loss_interval(undropped, dropped)
+
+    def _is_certain(self, count: int, threshold: float) -> bool | None:
+        """Whether noise of the seeds leaves the answer: its loss is within the threshold, that of
+        the next larger count beyond it. None of one seed."""
+        interval = self._interval(count)
+        if interval is None:
+            return None
+        if not is_within(interval[1], threshold):
+            return False
+        if count == most_droppable(self.strategy, self.rows[0][0]["layers_left"]):
+            return True
+        larger = min((k for k in self.losses if k > count), default=None)
+        beyond = None if larger is None else self._interval(larger)
+        return beyond is not None and not is_within(beyond[0], threshold)
 
 
 def _tried_counts(group: Group, strategy: str, seeds: int) -> _TriedCounts | None:
@@ -201,7 +238,13 @@ def _tried_counts(group: Group, strategy: str, seeds: int) -> _TriedCounts | Non
 
 def _verification_p_value(first: Row, second: Row, predictions: Predictions) -> float | None:
     tables = [predictions(row["run_id"]) for row in (first, second)]
-    return compare_predictions(*(t.take(split_halves(t.num_rows)[1]) for t in tables))
+    halves = [t.take(split_halves(t.num_rows)[1]) for t in tables]
+    if (rows := halves[0].num_rows) < _LEAST_VERIFICATION_ROWS:
+        raise UserError(
+            f"data.dev_rows: {tables[0].num_rows} dev rows leave {rows} to verify "
+            f"{first['task']} on, expected >= {_LEAST_VERIFICATION_ROWS}"
+        )
+    return compare_predictions(*halves)
 
 
 def encoders_with_shared_layers(losses: pa.Table) -> list[str]:

@@ -39,6 +39,14 @@ COUNTS = make_schema(
     ("metric", NUMBER, "the undropped model's on the verification half of dev"),
     ("loss_selection", NUMBER, "points lost on the half that the count was found on"),
     ("loss_verification", NUMBER, "points lost on the other half"),
+    ("loss_low", NUMBER, "lower end of its 95 % interval over pairs of seeds; null of one seed"),
+    ("loss_high", NUMBER, "upper end of that"),
+    (
+        "certain",
+        FLAG,
+        "whether that interval is within the threshold, and the next larger count's beyond it; "
+        "null of one seed",
+    ),
     (
         "p_value",
         NUMBER,

@@ -8,6 +8,9 @@ from typing import Any, Literal
 import pyarrow as pa
 from rich.table import Table
 
+from bermo_ray.record import Status
+from bermo_ray.search.layer_count_search import is_within
+
 Justify = Literal["left", "right"]
 
 
@@ -56,6 +59,17 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
 
 def _plus_minus(half_width: float | None) -> str:
     return "" if half_width is None else f" ±{half_width:.3f}"
+
+
+def describe_hypervolumes(areas: pa.Table) -> str:
+    """The hypervolume of each fusion's pruned trials (``hypervolume``), in one line."""
+    unknown = "unknown without a dense baseline"
+    parts = [
+        f"{row['fusion']} {_number(row['hypervolume'], '.3f') or unknown}"
+        for row in areas.to_pylist()
+        if row["method"] != "dense"
+    ]
+    return f"hypervolume (1: as good as dense down to 1 % of the weights): {', '.join(parts)}"
 
 
 def losses_table(losses: pa.Table) -> Table:
@@ -113,12 +127,35 @@ def remarks(counts: pa.Table, trials: pa.Table) -> list[str]:
     for task, backbone in _sorted_names(row for row in rows if not row["monotone"]):
         name = f"{task} on {_encoder(backbone)}"
         lines.append(f"{name}: the loss does not rise with every layer; more seeds would tell")
+    lines += [_doubt(row) for row in rows if row["certain"] is False]
+    if any(row["certain"] is None for row in rows):
+        lines.append("one seed can't tell whether a count is off; two or more would")
     counted = set(_sorted_names(rows))
+    undropped = [row for row in trials.to_pylist() if row["strategy"] is None]
+    without_halves = set(_sorted_names(row for row in undropped if _lacks_halves(row)))
     for task, backbone in _sorted_names(trials.to_pylist()):
         if (task, backbone) not in counted:
-            name = f"{task} on {_encoder(backbone)}"
-            lines.append(f"{name}: the undropped model did not complete, so there is no count")
+            why = "the undropped model did not complete"
+            if (task, backbone) in without_halves:
+                why = "there are too few dev rows for two halves"
+            lines.append(f"{task} on {_encoder(backbone)}: {why}, so there is no count")
     return lines
+
+
+def _lacks_halves(row: dict[str, Any]) -> bool:
+    return row["status"] == Status.COMPLETED and row["metric_verification"] is None
+
+
+def _doubt(row: dict[str, Any]) -> str:
+    """Why a count could be off, from the interval over seeds of what it loses."""
+    layers, threshold = row["layers_dropped"], row["threshold"]
+    count = f"{layers} layer{'' if layers == 1 else 's'}"
+    points = f"{threshold:g} point{'' if threshold == 1 else 's'}"
+    why = "a larger count may be within it too"
+    if not is_within(row["loss_high"], threshold):
+        why = f"it loses {row['loss_low']:.2f} to {row['loss_high']:.2f} (95 % over seeds)"
+    name = f"{row['task']} on {_encoder(row['backbone'])}"
+    return f"{name}: {count} at {points} could be off: {why}"
 
 
 def _sorted_names(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from bermo_ray.tasks.task import Task
 from bermo_ray.trial import Data
 
 # Rows of a part when the trial names no number: it could be generated without end.
-_DEFAULT_ROWS = {"train": 800, "dev": 500}
+_DEFAULT_ROWS = {"train": 800, "dev": 500, "test": 500}
 # The embedded language is one corpus: a trial's seed decides training, never the rows.
 _CORPUS_SEED = 0
 _EXTRA_METRICS = {
@@ -37,6 +37,7 @@ def _task(spec: language.Spec) -> Task:
         open_source=partial(_open, spec.name),
         extra_metrics=_EXTRA_METRICS.get(spec.metric, ()),
         dev="dev",
+        test="test",
     )
 
 

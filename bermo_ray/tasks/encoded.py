@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # a task's head kind is built on this module
 IGNORED = -100  # the label that torch's cross entropy leaves out
 OUTSIDE = -1  # index of what is not there: a piece out of the context, a word that was cut away
 
+# (columns of a batch [b, s], numbers of its rows [b], (seed, epoch)) -> those columns drawn anew.
+Redraw = Callable[[dict[str, np.ndarray], np.ndarray, tuple[int, int]], dict[str, np.ndarray]]
 States = Callable[[Sequence[int] | np.ndarray], list[np.ndarray]]  # rows -> [s, n, d] of each
 
 
@@ -91,6 +93,7 @@ class EncodedRows:
         pad_id: The tokenizer's padding piece.
         pad_left: Whether rows are padded in front; XLNet reads the end of a row.
         extras: What evaluation needs besides, one entry per encoded row.
+        redraw: Draws inputs and gold of training anew; None: they are fixed.
         states: A frozen encoder's states of the tokens in ``inputs``; None: they are computed.
     """
 
@@ -101,6 +104,7 @@ class EncodedRows:
     pad_id: int
     pad_left: bool = False
     extras: dict[str, Ragged | pa.Array] = field(default_factory=dict)
+    redraw: Redraw | None = None
     states: States | None = None
 
     def __len__(self) -> int:
@@ -138,8 +142,15 @@ class EncodedRows:
             extras={name: values.take(rows) for name, values in self.extras.items()},
         )
 
-    def batch(self, rows: Sequence[int] | np.ndarray) -> dict[str, torch.Tensor]:
+    def batch(
+        self, rows: Sequence[int] | np.ndarray, draw: tuple[int, int] | None = None
+    ) -> dict[str, torch.Tensor]:
         """Those rows as tensors, padded to the longest of them.
+
+        Args:
+            rows: Their indices.
+            draw: Seed and epoch of training, by which random gold are drawn anew; None, as in
+                evaluation: they are those of the row's number alone.
 
         Returns:
             ``input_ids``, ``attention_mask`` and perhaps ``token_type_ids`` ``[b, s]``; the gold
@@ -161,6 +172,8 @@ class EncodedRows:
                 out[name] = values.padded(rows, width, IGNORED, left)
             else:
                 out[name] = values[rows] if shift is None else values[rows] + shift
+        if draw is not None and self.redraw is not None:
+            out |= self.redraw(out, self.row_numbers[rows], draw)
         tensors = {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in out.items()}
         if self.states is not None:
             tensors["states"] = self._padded_states(rows, width, self.states)

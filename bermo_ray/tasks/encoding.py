@@ -18,7 +18,7 @@ from bermo_ray.tasks.encoded import EncodedRows, Ragged
 from bermo_ray.tasks.task import Split, Task
 from bermo_ray.trial import Data
 
-FORMAT = b"3"  # of the files' layout; another number makes older files unfindable
+FORMAT = b"4"  # of the files' layout; another number makes older files unfindable
 
 
 def encode_split(task: Task, data: Data, split: Split, seed: int, tokenizer: Any) -> EncodedRows:
@@ -103,6 +103,7 @@ def _to_encoded_rows(task: Task, table: pa.Table, tokenizer: Any) -> EncodedRows
         pad_id=tokenizer.pad_token_id,
         pad_left=tokenizer.padding_side == "left",
         extras={name: columns[name] for name in task.head.extra_names},
+        redraw=task.head.make_redraw(tokenizer),
     )
 
 

@@ -21,7 +21,7 @@ _YES_NO = ("entailment", "not_entailment")
 _SENTENCES = ("sentence1", "sentence2")
 _TASKS = {
     "sst2": _Glue(("sentence",), ("negative", "positive")),
-    "mrpc": _Glue(_SENTENCES, ("not_equivalent", "equivalent"), "f1", ("accuracy",)),
+    "mrpc": _Glue(_SENTENCES, ("not_equivalent", "equivalent"), "accuracy", ("f1",)),
     "mnli": _Glue(
         ("premise", "hypothesis"),
         ("entailment", "neutral", "contradiction"),

@@ -27,7 +27,7 @@ def _wikitext2(part: str) -> Mapping[str, Reader]:
 
 
 def _wikitext103(part: str) -> Mapping[str, Reader]:
-    """Of WikiText-103 the training rows; its dev set is the text of WikiText-2's."""
+    """Of WikiText-103 the training rows; its dev and test sets are the text of WikiText-2's."""
     if part != "train":
         return _wikitext2(part)
     return {"wikitext-103/train.parquet": read_parquet, "wikitext-103/wiki.train.tokens": read_text}
@@ -46,6 +46,7 @@ def _task(name: str, source: Source, running_text: bool) -> Task:
         pair=False,
         open_source=source.open,
         extra_metrics=("perplexity",),
+        test="test",
         running_text=running_text,
     )
 

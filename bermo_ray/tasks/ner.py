@@ -74,6 +74,7 @@ def _task(name: str, tags: tuple[str, ...], source: Source) -> Task:
         pair=False,
         open_source=source.open,
         columns=_COLUMNS,
+        test="test",
     )
 
 

@@ -62,6 +62,7 @@ def _task(suite: str, name: str, labels: tuple[str, ...], hub: str | None) -> Ta
         pair=False,
         open_source=source.open,
         columns={"text": "sentence"},
+        test="test",
         labels_from_data=not labels,
     )
 

@@ -22,6 +22,10 @@ Reader = Callable[[Path, str], pa.Table]  # (file, part) -> rows
 _ENCODED_BYTES = 10  # of an encoding, per byte of its source
 
 
+class MissingPartError(UserError):
+    """A part of a task's data that can't be had: no file, no rows, or the hub does not give it."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """One part of a task's data, before it is read."""
@@ -68,7 +72,8 @@ class Source:
         """Where the part lies, unread.
 
         Raises:
-            UserError: it is not there, or there in two forms.
+            MissingPartError: it is not there.
+            UserError: it is there in two forms, or there is no data directory.
         """
         folder = data_folder(data)
         if folder is None:
@@ -93,13 +98,13 @@ class Source:
         if not present:
             first, *others = files
             nor = f" (nor {listed(others)})" if others else ""
-            raise UserError(f"task {task}: no file {folder / first}{nor}")
+            raise MissingPartError(f"task {task}: no file {folder / first}{nor}")
         return present[0], files[present[0]]
 
     def _open_on_hub(self, task: str, part: str) -> Rows:
         hint = f"set `data_dir` or {DATA_VARIABLE}"
         if self.hub is None:
-            raise UserError(f"task {task}: it is not on the hub; {hint}")
+            raise MissingPartError(f"task {task}: it is not on the hub; {hint}")
         hub = self.hub
 
         def fetch() -> "tuple[pa.Table, str]":
@@ -107,7 +112,7 @@ class Source:
                 return hub.load(part)
             except Exception as error:  # the hub client raises many kinds
                 why = (str(error).strip().splitlines() or [""])[0]
-                raise UserError(
+                raise MissingPartError(
                     f"task {task}: the hub did not give {hub.path} "
                     f"({type(error).__name__}: {why}); {hint}"
                 ) from error

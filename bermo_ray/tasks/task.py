@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from bermo_ray.errors import UserError
 from bermo_ray.tasks.heads import HeadKind
 from bermo_ray.tasks.row_check import RowCheck
-from bermo_ray.tasks.sources import Rows, class_names
+from bermo_ray.tasks.sources import MissingPartError, Rows, class_names
 from bermo_ray.tasks.splits import split_halves
 from bermo_ray.trial import Data
 
-Split = Literal["train", "dev"]
+Split = Literal["train", "dev", "test"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Task:
         extra_metrics: Further metrics that are measured.
         dev: The part that is measured on.
         extra_dev_sets: Parts that are measured at the end, where they can be had.
+        test: The test part, measured at the end where it can be had; None where there is none or
+            its labels are hidden.
         labels_from_data: Whether the classes are those of the training rows.
         running_text: Whether all lines are one text that is cut into rows of full length.
     """
@@ -48,6 +50,7 @@ class Task:
     extra_metrics: tuple[str, ...] = ()
     dev: str = "validation"
     extra_dev_sets: tuple[str, ...] = ()
+    test: str | None = None
     labels_from_data: bool = False
     running_text: bool = False
 
@@ -57,8 +60,15 @@ class Task:
         return self.head.keeps_row_count and not self.running_text
 
     def part_of(self, split: Split) -> str:
-        """What a split is called at its source."""
-        return "train" if split == "train" else self.dev
+        """What a split is called at its source.
+
+        Raises:
+            MissingPartError: the task has no labelled test part.
+        """
+        part = {"train": "train", "dev": self.dev, "test": self.test}[split]
+        if part is None:
+            raise MissingPartError(f"task {self.name}: no test part with labels")
+        return part
 
     def find_problems(self, data: Data) -> list[str]:
         """What keeps the data from being found, one line each, without reading it."""
@@ -94,12 +104,13 @@ class Task:
         """All rows of a part, checked.
 
         Raises:
+            MissingPartError: the part can't be had, or has no rows.
             UserError: with file, column and row of what is wrong with them.
         """
         source = self.open_source(data, part)
         rows = self._read_columns(source)
         if rows.num_rows == 0:
-            raise UserError(f"{source.where}: no rows")
+            raise MissingPartError(f"{source.where}: no rows")
         check = RowCheck(source.where, rows, self.columns)
         for column in ("text", "text_pair"):
             if column in rows.column_names:
@@ -115,7 +126,8 @@ class Task:
         """Indices of those of a split's ``count`` rows that a trial takes.
 
         Of train, the first of a seeded shuffle; ``shots`` N takes N rows per class on average,
-        drawn from all rows alike. Of dev, the first; halves of it are the same for every seed.
+        drawn from all rows alike. Of dev, the first; halves of it are the same for every seed. Of
+        test, the first, as many as of dev.
         """
         if split == "train":
             size = _subset_size(self._train_rows(data, count), count)
@@ -123,14 +135,14 @@ class Task:
                 return np.arange(count)
             return np.random.default_rng(seed).permutation(count)[:size]
         rows = np.arange(count)
-        if data.dev_half is not None:
+        if split == "dev" and data.dev_half is not None:
             rows = split_halves(count)[data.dev_half == "second"]
         return rows[: _subset_size(data.dev_rows, len(rows))]
 
     def _train_rows(self, data: Data, count: int) -> int | float | None:
         if data.shots is None:
             return data.train_rows
-        wanted = data.shots * max(1, len(self.labels))
+        wanted = data.shots * self.head.few_shot_classes(self.labels)
         if wanted > count:
             raise UserError(f"data.shots: {wanted} rows wanted, train has {count}")
         return wanted

@@ -1,6 +1,7 @@
 """Everything that can be wrong with trials, found before any of them starts."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -12,13 +13,13 @@ from bermo_ray.pruning.pruner import prunable_matrices
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks.encoding import encode_split
 from bermo_ray.tasks.registry import get_task, resolve_task
+from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.tasks.task import Task
 from bermo_ray.training import distillation, model
 from bermo_ray.training.batches import steps_per_epoch
 from bermo_ray.training.contribution import layer_similarity
+from bermo_ray.training.setup import find_redraw_problems
 from bermo_ray.trial import Data, Trial
-
-_MOST_CHECKED_ROWS = 2000  # more dev rows than these a check does not put through the encoder
 
 
 def check_trials(trials: Iterable[Trial], workers: int = 1) -> None:
@@ -49,6 +50,7 @@ class _Checker:
         except UserError as error:  # the model can still be looked at, with any task's head
             problems += error.problems
             task = get_task(Data().task)
+        problems += find_redraw_problems(trial, task)
         problems += self._find_model_problems(trial, task)
         if trial.distillation:
             problems += distillation.find_problems(trial.distillation, task, trial.backbone)
@@ -117,9 +119,11 @@ def _find_task(data: Data) -> Task:
 
 
 def _count_rows(trial: Trial, task: Task) -> int:
-    """How many encoded rows the trial trains on; both splits are read."""
+    """How many encoded rows the trial trains on; all splits are read, test where it is there."""
     for part in (task.dev, *task.available_dev_sets(trial.data)):
         task.read_rows(trial.data, part)
+    with suppress(MissingPartError):
+        task.read_rows(trial.data, task.part_of("test"))
     if task.keeps_row_count:
         return task.take_rows(trial.data, "train", trial.seed).num_rows
     tokenizer = load_tokenizer(trial.backbone)
@@ -138,11 +142,9 @@ def _find_pattern_problems(trial: Trial, task: Task, pattern: str) -> list[str]:
 
 
 def _find_threshold_problems(trial: Trial, task: Task) -> list[str]:
-    """A threshold that every layer exceeds. Of a large dev set the trial itself finds out."""
+    """A threshold that every layer exceeds."""
     tokenizer = load_tokenizer(trial.backbone)
-    data = encode_split(task, trial.data, "dev", trial.seed, tokenizer)
-    if len(data) > _MOST_CHECKED_ROWS:
-        return []
+    data = encode_split(task, trial.data, "train", trial.seed, tokenizer)
     score_layers = partial(
         layer_similarity, data=data, batch_size=4 * trial.batch_size, device=torch.device("cpu")
     )

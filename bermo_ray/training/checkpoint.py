@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
@@ -21,8 +22,57 @@ from bermo_ray.record import PREDICTIONS_FILE, Report
 from bermo_ray.trial import Trial
 
 WEIGHTS_FILE, SCORES_FILE = "model.safetensors", "scores.safetensors"
-OPTIMIZER_FILE = "optimizer.pt"
-PROGRESS_FILE = "progress.json"
+OPTIMIZER_FILE, BEST_FILE = "optimizer.pt", "best.safetensors"
+PROGRESS_FILE, PREDICTIONS_FILE = "progress.json", "predictions.parquet"
+
+
+@dataclass(frozen=True)
+class BestModel:
+    """A copy, in the CPU's memory, of the best model of a run so far."""
+
+    step: int  # after which it was evaluated
+    metric: float  # on the selection half of dev
+    weights: dict[str, torch.Tensor]
+    scores: dict[str, torch.Tensor]  # none without a pruner
+
+    @classmethod
+    def copy(
+        cls, step: int, metric: float, network: nn.Module, pruner: Pruner | None
+    ) -> "BestModel":
+        """Of the model as it is now, its weights dense."""
+        scores = _copy_tensors(pruner.state_dict()) if pruner else {}
+        return cls(step, metric, _copy_tensors(network.state_dict()), scores)
+
+    def restore(self, network: nn.Module, pruner: Pruner | None) -> None:
+        """Puts weights and scores back."""
+        network.load_state_dict(self.weights)
+        if pruner is not None:
+            pruner.load_state_dict(self.scores)
+
+    def save(self, folder: Path) -> None:
+        """Adds it to a checkpoint."""
+        tensors = {f"weights/{name}": tensor for name, tensor in self.weights.items()}
+        tensors |= {f"scores/{name}": tensor for name, tensor in self.scores.items()}
+        about = {"step": str(self.step), "metric": repr(self.metric)}
+        save_file(tensors, folder / BEST_FILE, metadata=about)
+
+    @classmethod
+    def load(cls, folder: Path) -> "BestModel | None":
+        """From a checkpoint; None where it has none."""
+        if not (folder / BEST_FILE).is_file():
+            return None
+        with safe_open(folder / BEST_FILE, framework="pt") as file:
+            about = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        weights, scores = (
+            {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+            for prefix in ("weights/", "scores/")
+        )
+        return cls(int(about["step"]), float(about["metric"]), weights, scores)
+
+
+def _copy_tensors(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
 
 
 @dataclass

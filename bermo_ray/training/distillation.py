@@ -109,7 +109,7 @@ class Teacher:
         network = _load_network(Path(settings.teacher), data.task).to(device).eval()
         lengths = data.lengths if self._head.per_piece else np.ones(len(data), dtype=np.int64)
         self._offsets = np.cumsum([0, *lengths])
-        width = self._head.teacher_width(data.task.labels, network.config.vocab_size)
+        width = self._head.teacher_width(data.task.labels)
         shape = (int(self._offsets[-1]), width)
         fill = partial(self._fill, network, batch_size, device)
         if array_cache.fits(shape):

@@ -5,7 +5,7 @@ import math
 from bermo_ray.record import Report, Status
 from bermo_ray.trial import Penalized, Pruning
 
-_DENSITY_TOLERANCE = 0.005  # a learned multiplier that lands nearer than this has met its target
+DENSITY_TOLERANCE = 0.005  # a learned multiplier that lands nearer than this has met its target
 
 
 def judge(report: Report, exploded: bool, pruning: Pruning | None) -> tuple[Status, str]:
@@ -19,6 +19,6 @@ def judge(report: Report, exploded: bool, pruning: Pruning | None) -> tuple[Stat
         reasons.append(f"metric {report.metric:.4f} is no better than a constant answer")
     status = Status.DIVERGED if reasons else Status.COMPLETED
     target = pruning.target_density if isinstance(pruning, Penalized) else None
-    if target is not None and abs(report.density - target) > _DENSITY_TOLERANCE:
+    if target is not None and abs(report.density - target) > DENSITY_TOLERANCE:
         reasons.append(f"density {report.density:.4f} missed its target {target:g}")
     return status, "; ".join(reasons)

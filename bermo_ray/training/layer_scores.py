@@ -25,11 +25,11 @@ def layer_scores(trial: Trial, device: torch.device | None = None) -> pa.Table:
     """A row of :data:`SCORES` for each layer of the model that the trial starts from, before any is
     dropped.
 
-    ``contribution`` is over the trial's dev rows, in one pass.
+    ``contribution`` is over the trial's training rows, in one pass.
     """
     trial = trial.replace(layer_drop=None, mode="finetune")
     task = resolve_task(trial.data)
-    data = encode_split(task, trial.data, "dev", trial.seed, load_tokenizer(trial.backbone))
+    data = encode_split(task, trial.data, "train", trial.seed, load_tokenizer(trial.backbone))
     model = build_model(trial, task)
     scores = weight_scores(model.stack)
     scores["contribution"] = layer_similarity(

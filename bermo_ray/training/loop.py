@@ -10,6 +10,7 @@ from torch import nn
 
 from bermo_ray.record import Report
 from bermo_ray.training.batches import epoch_batches, evaluation_steps
+from bermo_ray.training.best_model import keep_if_best, restore_best
 from bermo_ray.training.checkpoint import Progress, read_progress
 from bermo_ray.training.judge import judge
 from bermo_ray.training.malloc import keep_freed_memory
@@ -49,6 +50,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         # At the start of an epoch: draw its batches, and drop the layers that are due.
         epoch, index = divmod(step - 1, run.steps_per_epoch)
         if index == 0 or not batches:
+            run.epoch = epoch
             batches = epoch_batches(run.data["train"], trial, epoch, world_size)
             if run.remove_layers(run.layers_due(epoch)):
                 run.wrap_network()
@@ -75,10 +77,13 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         exploded = checked and not bool(torch.isfinite(norm))
         if exploded or step in evaluated:
             final = exploded or step == run.total_steps
+            best_step = restore_best(run, step) if final and not exploded else None
             evaluation, report = measure(run, step, meter, final)
             if final:
                 status, reason = judge(report, exploded, trial.pruning)
-                report = replace(report, status=status, reason=reason)
+                report = replace(report, status=status, reason=reason, best_step=best_step)
+            else:
+                keep_if_best(run, step, evaluation)
             history = [*progress.history, report]
             progress = Progress(step, run.total_steps, history, run.model.dropping_order)
             predictions = evaluation.table() if final else None
@@ -103,7 +108,8 @@ def objective(run: TrainingRun, rows: np.ndarray) -> torch.Tensor:
         A scalar.
     """
     data = run.data["train"]
-    batch = {name: values.to(run.device) for name, values in data.batch(rows).items()}
+    drawn = data.batch(rows, draw=(run.trial.seed, run.epoch))
+    batch = {name: values.to(run.device) for name, values in drawn.items()}
     gold = {name: batch.pop(name) for name in data.gold}
     logits = run.task.head.logits(run.parallel(**batch), batch["attention_mask"])
     loss = run.task.head.loss(logits, gold)

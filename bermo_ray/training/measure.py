@@ -9,8 +9,10 @@ import torch.distributed as dist
 
 from bermo_ray.models.backbone import load_tokenizer
 from bermo_ray.pruning.counting import ParameterCount, count_parameters
-from bermo_ray.record import Report
-from bermo_ray.tasks.encoding import encode_part, take_chosen
+from bermo_ray.record import NAN, Report
+from bermo_ray.tasks.encoded import EncodedRows
+from bermo_ray.tasks.encoding import encode_part, encode_split, take_chosen
+from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.training import features
 from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.latency import SHAPE, measure_latencies, weight_bytes
@@ -49,12 +51,14 @@ def measure(
         evaluation = evaluate(run.network, run.data["dev"], run.evaluation_batch_size, run.device)
         other_metrics = evaluation.other_metrics | (_extra_dev_metrics(run) if final else {})
         count = _count(run)
+        metric_test = _test_metric(run) if final else NAN
         learned = run.model.fusion.learned_numbers()  # before forwards that evaluate nothing
         extra = _final_measurements(run, evaluation) if final else {}
     report = Report(
         step=step,
         epoch=step / run.steps_per_epoch,
         metric=evaluation.metric,
+        metric_test=metric_test,
         other_metrics=other_metrics,
         constant_metric=evaluation.constant_metric,
         loss=evaluation.loss,
@@ -88,6 +92,7 @@ def _final_measurements(run: TrainingRun, evaluation: Evaluation) -> dict[str, A
     shape = (SHAPE[0], min(SHAPE[1], run.trial.data.max_length))
     measurements: dict[str, Any] = {
         "kept_by_matrix": run.pruner.kept_by_matrix() if run.pruner else [],
+        "density_before_shift": run.pruner.density_before_shift if run.pruner else NAN,
         "latency": measure_latencies([network], rounds=7, shape=shape, device=run.device)[0],
         "weight_bytes": weight_bytes(network),
         "hardware": describe_hardware(run.device, run.world_size),
@@ -97,12 +102,31 @@ def _final_measurements(run: TrainingRun, evaluation: Evaluation) -> dict[str, A
 
 def _extra_dev_metrics(run: TrainingRun) -> dict[str, float]:
     """The metric on the task's extra dev sets, where they can be had."""
-    trial, task, size = run.trial, run.task, run.evaluation_batch_size
+    trial, task = run.trial, run.task
     tokenizer, metrics = load_tokenizer(trial.backbone), {}
     for part in task.available_dev_sets(trial.data):
         data = encode_part(task, trial.data, part, tokenizer)
         data = take_chosen(task, trial.data, "dev", trial.seed, data)
-        if trial.mode == "features":
-            data = features.with_states(run.model, data, size, run.device)
-        metrics[part] = evaluate(run.network, data, size, run.device).metric
+        metrics[part] = _metric_on(run, data)
     return metrics
+
+
+def _test_metric(run: TrainingRun) -> float:
+    """The metric on the task's test part; NaN where it has none with labels, or it can't be had."""
+    trial, task = run.trial, run.task
+    if task.test is None:
+        return NAN
+    try:
+        tokenizer = load_tokenizer(trial.backbone)
+        data = encode_split(task, trial.data, "test", trial.seed, tokenizer)
+    except MissingPartError:
+        return NAN
+    return _metric_on(run, data)
+
+
+def _metric_on(run: TrainingRun, data: EncodedRows) -> float:
+    """The task's own metric on these rows."""
+    size = run.evaluation_batch_size
+    if run.trial.mode == "features":
+        data = features.with_states(run.model, data, size, run.device)
+    return evaluate(run.network, data, size, run.device).metric

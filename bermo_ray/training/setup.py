@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
+from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.models.assembly import AssembledModel
 from bermo_ray.models.layer_strategies import layers_due
@@ -24,7 +25,7 @@ from bermo_ray.tasks.registry import resolve_task
 from bermo_ray.tasks.task import Split, Task
 from bermo_ray.training import checkpoint, features
 from bermo_ray.training.batches import steps_per_epoch
-from bermo_ray.training.checkpoint import Progress
+from bermo_ray.training.checkpoint import BestModel, Progress
 from bermo_ray.training.contribution import layer_similarity
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.model import build_model, build_pruner
@@ -49,7 +50,9 @@ class TrainingRun:
     total_steps: int
     world_size: int
     device: torch.device
+    epoch: int = 0  # of the step that is being trained
     count: ParameterCount | None = None  # parameters that remain, when last counted
+    best: BestModel | None = None  # so far, where the trial wants the best one
     parallel: nn.Module = field(init=False)  # the network as a training step calls it
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ class TrainingRun:
         checkpoint.load_checkpoint(
             folder, self.model.network, self.pruner, self.optimizer, self.rates
         )
+        self.best = BestModel.load(folder)
 
     def save(self, folder: Path, progress: Progress, predictions: pa.Table | None) -> None:
         """Writes a checkpoint into an empty folder; a final one comes with ``predictions``."""
@@ -103,6 +107,8 @@ class TrainingRun:
             progress,
             predictions,
         )
+        if self.best is not None and predictions is None:
+            self.best.save(folder)
 
     def start_training(self) -> None:
         """Puts the network into training mode; what is frozen goes without dropout too."""
@@ -149,8 +155,13 @@ def set_up(
         world_size: Number of workers.
         device: Of this worker.
         dropping_order: Of a checkpoint: which layers the run drops.
+
+    Raises:
+        UserError: What the trial would keep of its rows changes from epoch to epoch.
     """
     task = resolve_task(trial.data)
+    if problems := find_redraw_problems(trial, task):
+        raise UserError(*problems)
     tokenizer = backbone.load_tokenizer(trial.backbone)
     splits: tuple[Split, Split] = ("train", "dev")
     data = {s: encode_split(task, trial.data, s, trial.seed, tokenizer) for s in splits}
@@ -158,7 +169,7 @@ def set_up(
     if trial.distillation:
         teacher = Teacher(trial.distillation, data["train"], trial.batch_size, device)
     score_layers = partial(
-        layer_similarity, data=data["dev"], batch_size=4 * trial.batch_size, device=device
+        layer_similarity, data=data["train"], batch_size=4 * trial.batch_size, device=device
     )
     model = build_model(trial, task, score_layers, dropping_order)
     model.network.to(device)
@@ -176,6 +187,19 @@ def set_up(
     if trial.mode == "features":
         _read_features(run)
     return run
+
+
+def find_redraw_problems(trial: Trial, task: Task) -> list[str]:
+    """What the trial would keep of rows that are drawn anew every epoch, one line each."""
+    if not task.head.redraws_targets:
+        return []
+    why = f"{task.name} hides other pieces in every epoch"
+    problems = []
+    if trial.mode == "features":
+        problems.append(f"mode: got 'features', which keeps the states of fixed rows, but {why}")
+    if trial.distillation:
+        problems.append(f"distillation: a teacher's logits are kept of fixed rows, but {why}")
+    return problems
 
 
 def _read_features(run: TrainingRun) -> None:

@@ -1,5 +1,6 @@
 import gc
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.pruning import masks
 from bermo_ray.pruning.counting import count_parameters
-from bermo_ray.pruning.pruner import Pruner, prunable_matrices
+from bermo_ray.pruning.pruner import Pruner, density_gap, prunable_matrices
 from bermo_ray.trial import (
     L0,
     PRUNING_SETTINGS,
@@ -187,10 +188,17 @@ def test_scores_and_multipliers_come_back() -> None:
     first = attached(nn.ModuleList([nn.Linear(2, 3)]), L0(target_density=0.5))
     scores(first, 0).normal_()
     first.multipliers += torch.tensor([3.0, 4.0])
+    first.now = 10
+    first.shift_scores_to_density(0.0)
     second = attached(nn.ModuleList([nn.Linear(2, 3)]), L0(target_density=0.5))
     second.load_state_dict({k: v.clone() for k, v in first.state_dict().items()})
     assert torch.equal(scores(first, 0), scores(second, 0))
     assert second.multipliers.tolist() == [3.0, 4.0]
+    assert second.density_before_shift == first.density_before_shift
+    assert 0 <= first.density_before_shift <= 1
+    older = {k: v for k, v in first.state_dict().items() if k != "density_before_shift"}
+    second.load_state_dict(older)  # of a checkpoint that does not have it
+    assert math.isnan(second.density_before_shift)
     with pytest.raises(RuntimeError, match="not those of these matrices"):
         first.load_state_dict({})
 
@@ -204,6 +212,58 @@ def test_the_multipliers_climb_while_too_much_is_kept() -> None:
         layer(torch.ones(1, 10)).sum().backward()
     assert pruner.multipliers.tolist() == pytest.approx([10 * 0.2, 10 * 20 * 0.04])
     assert pruner.multiplier == pytest.approx(2 + 2 * 8 * 0.2)
+
+
+@pytest.mark.parametrize(
+    ("density", "asked", "gap", "slope"),
+    [
+        (0.55, 0.5, 0.05 / 0.55, 0.5 / 0.55**2),  # above: D*/D²
+        (0.45, 0.5, -0.1, 1 / 0.5),  # below: 1/D*
+        (1.0, 0.5, 0.2, 0.0),  # beyond the clamp
+        (0.1, 0.5, -0.2, 0.0),
+    ],
+)
+def test_the_multiplier_is_the_lagrangians_derivative_by_the_gap(
+    density: float, asked: float, gap: float, slope: float
+) -> None:
+    """And not by the density, which would have the factor ∂gap/∂density besides."""
+    first, second = 3.0, 40.0
+
+    def lagrangian(gap: float) -> float:
+        return first * gap + second * gap**2
+
+    def slope_of(function: Callable[[float], float], at: float) -> float:
+        return (function(at + 1e-6) - function(at - 1e-6)) / 2e-6
+
+    assert density_gap(density, asked) == pytest.approx(gap)
+    pruner = attached(nn.ModuleList([nn.Linear(2, 2)]), L0(target_density=0.5))
+    pruner.multipliers += torch.tensor([first, second])
+    learned = pruner._learned_multiplier(density_gap(density, asked))
+    assert learned == pytest.approx(slope_of(lagrangian, gap), rel=1e-6)
+    by_density = slope_of(lambda d: lagrangian(density_gap(d, asked)), density)
+    assert by_density == pytest.approx(learned * slope, rel=1e-5)
+
+
+def test_the_density_before_the_first_shift_is_kept() -> None:
+    settings = L0(target_density=0.3)
+    pruner = Pruner(settings, schedule(settings))
+    pruner.attach(nn.ModuleList([nn.Linear(100, 100)]))
+    threshold = math.log(0.1 / 1.1)  # L0 keeps what is above it
+    scores(pruner, 0).fill_(threshold - 0.5)
+    scores(pruner, 0)[:45].fill_(threshold + 0.5)
+    pruner.now = 9  # the flat end is step 10
+    pruner.shift_scores_to_density(5.0)
+    assert math.isnan(pruner.density_before_shift)
+    pruner.now = 10
+    for _ in range(3):
+        scores(pruner, 0).add_(torch.linspace(0, 1e-3, 10_000).view(100, 100))
+        pruner.shift_scores_to_density(5.0)
+        assert pruner.density_before_shift == 0.45
+    assert abs(pruner.kept_by_matrix()[0].kept - 3000) <= 1
+    fixed = attached(nn.ModuleList([nn.Linear(4, 4)]), L0())
+    fixed.now = 10
+    fixed.shift_scores_to_density(5.0)
+    assert math.isnan(fixed.density_before_shift)  # no density was asked for
 
 
 def test_scores_are_shifted_to_the_target_in_the_flat_end() -> None:

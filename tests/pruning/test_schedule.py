@@ -59,3 +59,11 @@ def test_each_method_has_its_ends() -> None:
         s = Schedule.from_settings(section, 100, 10)
         assert (s.initial, s.final, s.final_multiplier, s.target_density) == expected
         assert (s.flat_start, s.flat_end) == (section.flat_start, section.flat_end)
+
+
+def test_full_sparsity_is_reached_where_the_flat_end_begins() -> None:
+    s = schedule(total=100, warmup=10, flat_end=2, initial=1.0, final=0.1)
+    assert [s.at_full_sparsity(t) for t in (1, 79, 80, 81, 100)] == [False, False, True, True, True]
+    assert s.threshold(79) > s.threshold(80) == s.threshold(100) == 0.1
+    without = schedule(total=100, warmup=10, flat_end=0)
+    assert [without.at_full_sparsity(t) for t in (99, 100)] == [False, True]

@@ -1,5 +1,6 @@
 import math
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -90,18 +91,96 @@ def test_it_agrees_with_the_definition_on_random_rows() -> None:
     assert kept == expected
 
 
+def with_dense(
+    pruned: list[tuple[float, float]], dense: float, constant: float, **columns: Any
+) -> pa.Table:
+    """Points of one group and its dense baseline, all with the same constant answer."""
+    common = {"constant_metric": constant} | columns
+    baseline = points((1.0, dense), **common | {"method": "dense", "recipe": "dense"})
+    return pa.concat_tables([points(*pruned, **common), baseline])
+
+
+def areas(table: pa.Table, **settings: Any) -> dict[str, float | None]:
+    """Fusion -> hypervolume of its pruned trials."""
+    rows = hypervolume(table, **settings).to_pylist()
+    return {row["fusion"]: row["hypervolume"] for row in rows if row["method"] != "dense"}
+
+
 def test_hypervolume_by_hand() -> None:
-    rows = points((0.2, 0.5), (0.6, 0.8), (0.7, 0.7), (1.2, 0.99), (0.1, -0.5))
-    (area,) = hypervolume(rows).to_pylist()
-    # 0.5 holds from 0.2 to 0.6, 0.8 from 0.6 to 1; what is beyond the reference adds nothing.
-    assert area["hypervolume"] == pytest.approx(0.4 * 0.5 + 0.4 * 0.8)
-    assert area["trials"] == 2
-    (above,) = hypervolume(rows, remaining=0.5, metric=0.3).to_pylist()
-    assert above["hypervolume"] == pytest.approx(0.3 * 0.2)
-    assert hypervolume(rows.slice(0, 0)).num_rows == 0
-    two = pa.concat_tables([rows, points((0.5, 0.5), fusion="bermo")])
-    values = {r["fusion"]: r["hypervolume"] for r in hypervolume(two).to_pylist()}
-    assert values == pytest.approx({"last": 0.52, "bermo": 0.25})
+    table = with_dense([(0.1, 0.7), (0.5, 0.9), (0.6, 0.8)], dense=0.9, constant=0.5)
+    # 0.7 is half of the way from 0.5 to 0.9 and holds from 10 % to 50 %; behind it, 0.9 holds.
+    expected = (0.5 * math.log(5) + 1.0 * math.log(2)) / math.log(100)
+    assert areas(table) == pytest.approx({"last": expected})
+    (row,) = (row for row in hypervolume(table).to_pylist() if row["method"] == "l0")
+    assert row["trials"] == 2
+
+
+def test_hypervolume_has_fixed_ends() -> None:
+    dense_at_one_per_cent = with_dense([(0.01, 0.9)], dense=0.9, constant=0.5)
+    assert areas(dense_at_one_per_cent) == pytest.approx({"last": 1.0})
+    sparser_still = with_dense([(0.002, 0.9), (0.001, 0.7)], dense=0.9, constant=0.5)
+    assert areas(sparser_still) == pytest.approx({"last": 1.0})
+    assert areas(with_dense([(1.0, 0.9)], dense=0.9, constant=0.5)) == pytest.approx({"last": 0.0})
+    # A constant answer is worth nothing, however few weights it takes; better than dense is more.
+    assert areas(with_dense([(0.01, 0.5)], dense=0.9, constant=0.5)) == {"last": 0.0}
+    better = with_dense([(0.01, 0.94)], dense=0.9, constant=0.5)
+    assert areas(better) == pytest.approx({"last": 1.1})
+    assert hypervolume(SCHEMA.empty_table()).num_rows == 0
+
+
+def test_hypervolume_needs_a_dense_baseline_and_a_constant_answer() -> None:
+    alone = points((0.1, 0.9), constant_metric=0.5)
+    assert areas(alone) == {"last": None}
+    assert areas(alone, dense=0.9) == pytest.approx({"last": 0.5})
+    assert areas(alone, dense=0.5) == {"last": None}  # no way from constant to dense
+    assert areas(points((0.1, 0.9)), dense=0.9) == {"last": None}
+    # Each fusion has its own baseline; another's is none.
+    bermo = with_dense([(0.1, 0.7)], dense=0.7, constant=0.5, fusion="bermo")
+    assert areas(pa.concat_tables([alone, bermo])) == pytest.approx({"last": None, "bermo": 0.5})
+
+
+def test_the_dense_baseline_is_a_mean_over_seeds_of_a_model_with_all_weights() -> None:
+    def dense(recipe: str, seed: int, metric: float, remaining: float = 1.0) -> pa.Table:
+        columns = {"method": "dense", "recipe": recipe, "seed": seed, "constant_metric": 0.5}
+        return points((remaining, metric), **columns)
+
+    pruned = points((0.1, 0.9), constant_metric=0.5)
+    seeds = [dense("a", 0, 0.8), dense("a", 1, 1.0), dense("a", 1, 1.0)]  # seed 1 was run twice
+    assert areas(pa.concat_tables([pruned, *seeds])) == pytest.approx({"last": 0.5})
+    lucky = dense("b", 0, 1.0)  # one seed is no match for a mean of two
+    shortened = [dense("c", seed, 1.0, remaining=0.5) for seed in range(3)]
+    table = pa.concat_tables([pruned, *seeds, lucky, *shortened])
+    assert areas(table) == pytest.approx({"last": 0.5})
+    assert areas(keep_most_seeds(average_seeds(table.slice(1)))) == {}
+    averaged = average_seeds(pa.concat_tables([pruned, *seeds, lucky]))
+    assert areas(averaged) == pytest.approx({"last": 0.5})
+    tuned = [dense("d", 0, 0.6), dense("d", 1, 0.6)]  # a worse learning rate of the baseline
+    assert areas(pa.concat_tables([pruned, *seeds, *tuned])) == pytest.approx({"last": 0.5})
+
+
+def test_what_is_hardly_better_than_a_constant_answer_is_no_point_of_a_frontier() -> None:
+    """BERMo's 0.524 on a task of two classes, 250 rows each; its dense baseline has 0.93."""
+    table = with_dense([(0.137, 0.524), (0.341, 0.93), (0.9, 0.96)], dense=0.93, constant=0.5)
+    kept = frontier(table)
+    assert kept["metric"].to_pylist() == [0.93, 0.93, 0.96]
+    assert kept.schema == SCHEMA
+    # The margin is a tenth of the way from 0.5 to 0.93: 0.543.
+    for metric, count in ((0.542, 0), (0.544, 1)):
+        pruned = frontier(with_dense([(0.1, metric)], dense=0.93, constant=0.5))
+        assert pruned["method"].to_pylist() == ["dense"] + ["l0"] * count
+    # Without a baseline it is of the way to the best: 0.5 + 0.04.
+    alone = points((0.1, 0.539), (0.2, 0.541), (0.3, 0.9), constant_metric=0.5)
+    assert frontier(alone)["metric"].to_pylist() == [0.541, 0.9]
+    assert frontier(points((0.1, 0.539), (0.3, 0.9)))["metric"].to_pylist() == [0.539, 0.9]
+    assert frontier(points((0.1, 0.5), constant_metric=0.5)).num_rows == 0
+    # A baseline that is no better than a constant answer leaves what is better than that.
+    hopeless = with_dense([(0.1, 0.5), (0.2, 0.51)], dense=0.4, constant=0.5)
+    assert frontier(hopeless)["metric"].to_pylist() == [0.51]
+
+
+def test_a_frontier_needs_no_more_columns_than_it_reads() -> None:
+    rows = pa.table({"status": ["completed"] * 2, "remaining": [0.1, 0.2], "metric": [0.5, 0.4]})
+    assert frontier(rows, by=())["metric"].to_pylist() == [0.5]
 
 
 def test_remaining_weights_between_two_points() -> None:
@@ -170,3 +249,24 @@ def test_means_over_seeds() -> None:
     both = keep_most_seeds(pa.concat_tables([table, other]))
     # c and d are of another group, where none has more.
     assert sorted(both["recipe"].to_pylist()) == ["a", "c", "d"]
+
+
+def test_the_same_seed_run_twice_counts_once() -> None:
+    twice = [("a", 0, 0.2, 0.8), ("a", 1, 0.4, 0.6), ("a", 0, 0.2, 0.8), ("a", 0, 0.2, 0.8)]
+    (merged,) = average_seeds(seeded(twice, method="l0", constant_metric=0.5)).to_pylist()
+    assert merged["seeds"] == 2
+    assert merged["metric"] == pytest.approx(0.7)
+    assert merged["remaining"] == pytest.approx(0.3)
+    assert merged["metric_sd"] == pytest.approx(0.1 * 2**0.5)
+    assert merged["metric_interval"] == pytest.approx(12.706205 * 0.1)  # t of 1 degree of freedom
+    first_run = seeded([("a", 0, 0.2, 0.8)], run_id="first")
+    second_run = seeded([("a", 0, 0.2, 0.7)], run_id="second")
+    (merged,) = average_seeds(pa.concat_tables([first_run, second_run])).to_pylist()
+    assert (merged["run_id"], merged["metric"], merged["seeds"]) == ("first", 0.8, 1)
+    assert merged["metric_interval"] is None
+
+
+def test_constant_answers_are_averaged_with_the_metric() -> None:
+    halves = [seeded([("a", s, 0.2, 0.8)], constant_metric=c) for s, c in ((0, 0.5), (1, 0.6))]
+    (merged,) = average_seeds(pa.concat_tables(halves)).to_pylist()
+    assert merged["constant_metric"] == pytest.approx(0.55)

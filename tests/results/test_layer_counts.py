@@ -1,10 +1,12 @@
 """Losses and counts of dropped layers, by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bermo_ray.errors import UserError
 from bermo_ray.results import figures, layer_counts, layer_losses
 from bermo_ray.results.layer_counts import encoders_with_shared_layers
 from bermo_ray.results.mixes import mixes
@@ -84,6 +86,82 @@ def test_a_count_that_lacks_a_seed_is_left_out() -> None:
     assert count["layers_dropped"] == 3
     without = [rows[0], row(0, 0.9, seed=1, status="failed"), *rows[2:]]
     assert layer_counts(table(*without), (1.0,)).num_rows == 0
+
+
+def by_seed(dropped: int, *lost: float) -> list[dict[str, Any]]:
+    """A row for each seed that loses so many points on the verification half, none on the other."""
+    return [
+        row(dropped, 0.9, (0.9, 0.9 - points / 100), seed=seed) for seed, points in enumerate(lost)
+    ]
+
+
+def test_an_interval_over_seeds_says_whether_a_count_could_be_off() -> None:
+    undropped = by_seed(0, 0.0, 0.0, 0.0)
+    worse = [
+        row(6, 0.9, (0.5, 0.9 - lost / 100), seed=seed) for seed, lost in enumerate((2.9, 3, 3.1))
+    ]
+    steady = table(*undropped, *by_seed(3, 0.4, 0.5, 0.6), *worse)
+    (count,) = layer_counts(steady, (1.0,)).to_pylist()
+    # Student's t of two degrees of freedom: 4.302653.
+    half_width = 4.302653 * 0.1 / 3**0.5
+    assert (count["layers_dropped"], count["certain"]) == (3, True)
+    assert count["loss_verification"] == pytest.approx(0.5)
+    assert count["loss_low"] == pytest.approx(0.5 - half_width)
+    assert count["loss_high"] == pytest.approx(0.5 + half_width)
+    # 0.5 + 0.248 is beyond 0.7; 3 − 0.248 is within 2.8, although 6 is not by its mean.
+    certain = [r["certain"] for r in layer_counts(steady, (0.7, 0.75, 2.75, 2.8)).to_pylist()]
+    assert certain == [False, True, True, False]
+
+
+def test_differences_are_paired_by_seed() -> None:
+    level = {0: 0.9, 1: 0.8, 2: 0.7}  # seeds differ far more than the counts do
+    pairs = [
+        row(k, 0.9, (m - k / 1000, m - k / 1000 - s / 10000), seed=s)
+        for k in (3, 0) for s, m in reversed(level.items())
+    ]  # fmt: skip
+    for pair in pairs:
+        if pair["layers_dropped"] == 0:
+            pair["metric_verification"] = level[pair["seed"]]
+    (count,) = layer_counts(table(*pairs), (1.0,)).to_pylist()
+    # 0.3, 0.31 and 0.32 points are lost.
+    half_width = 4.302653 * 0.01 / 3**0.5
+    assert count["loss_low"] == pytest.approx(0.31 - half_width)
+    assert count["loss_high"] == pytest.approx(0.31 + half_width)
+
+
+def test_a_count_at_the_end_of_what_can_be_dropped_has_none_beyond_it() -> None:
+    rows = table(*by_seed(0, 0.0, 0.0), *by_seed(11, 0.5, 0.5))
+    (count,) = layer_counts(rows, (1.0,)).to_pylist()
+    assert (count["layers_dropped"], count["certain"]) == (11, True)
+    (untried,) = layer_counts(
+        table(*by_seed(0, 0.0, 0.0), *by_seed(10, 0.5, 0.5)), (1.0,)
+    ).to_pylist()
+    assert untried["certain"] is False
+
+
+def test_one_seed_has_no_interval() -> None:
+    (count,) = layer_counts(table(*by_seed(0, 0.0), *by_seed(3, 0.5)), (1.0,)).to_pylist()
+    assert count["layers_dropped"] == 3
+    assert (count["loss_low"], count["loss_high"], count["certain"]) == (None, None, None)
+
+
+def test_a_seed_run_twice_counts_once() -> None:
+    rows = [*by_seed(0, 0.0, 0.0), *by_seed(3, 0.4, 0.6)]
+    (once,), (twice,) = (
+        layer_counts(table(*some), (1.0,)).to_pylist() for some in (rows, rows + rows)
+    )
+    assert once["layers_dropped"] == 3
+    assert twice == once
+    assert layer_losses(table(*rows, *rows))["seeds"].to_pylist() == [2, 2]
+
+
+def test_too_few_rows_to_verify_on_are_one_line() -> None:
+    rows = table(row(0, 0.9, (0.9, 0.9)), row(3, 0.9, (0.9, 0.9)))
+    line = "data.dev_rows: 3 dev rows leave 1 to verify tense on, expected >= 2"
+    with pytest.raises(UserError, match=f"^{line}$"):
+        layer_counts(rows, (1.0,), lambda run: predictions(set(), rows=3))
+    (count,) = layer_counts(rows, (1.0,), lambda run: predictions(set(), rows=4)).to_pylist()
+    assert count["p_value"] == 1.0
 
 
 def test_counts_from_a_model_that_had_lost_layers_before() -> None:

@@ -37,10 +37,56 @@ def test_losses_and_counts(tmp_path: Path) -> None:
     lines = shown(text.counts_table(counts))
     assert lines[-1] == "tense b 3 (1.00) 3 (1.00) 3 of 12"
     remarks = text.remarks(counts, rows)
-    assert remarks == ["entities on b: the undropped model did not complete, so there is no count"]
+    assert remarks == [
+        "one seed can't tell whether a count is off; two or more would",
+        "entities on b: the undropped model did not complete, so there is no count",
+    ]
     for draw, rows in ((figures.strategies_figure, losses), (figures.counts_figure, counts)):
         file = draw(rows, tmp_path / "figure.png")
         assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_remarks_say_which_counts_could_be_off() -> None:
+    # On the verification half 3 layers lose 0.2 and 1.0 points, 4 lose 4.9 and 5.1.
+    lost = {0: (0.0, 0.0), 3: (0.2, 1.0), 4: (4.9, 5.1)}
+    rows = table(*(
+        row(k, 0.9, (0.9 - points[s] / 100, 0.9 - points[s] / 100), seed=s)
+        for k, points in lost.items() for s in (0, 1)
+    ))  # fmt: skip
+    # t of one degree of freedom is 12.706: 0.6 ± 12.706·0.4 and 5.0 ± 12.706·0.1.
+    (at_one, at_six) = text.remarks(layer_counts(rows, (1.0, 6.0)), rows)
+    assert at_one == (
+        "tense on b: 3 layers at 1 point could be off: it loses -4.48 to 5.68 (95 % over seeds)"
+    )
+    assert at_six == (
+        "tense on b: 4 layers at 6 points could be off: "
+        "it loses 3.73 to 6.27 (95 % over seeds)"
+    )  # fmt: skip
+    (alone,) = text.remarks(layer_counts(rows, (7.0,)), rows)  # more than 4 were not tried
+    assert alone == (
+        "tense on b: 4 layers at 7 points could be off: a larger count may be within it too"
+    )
+
+
+def test_a_dev_set_without_halves_is_a_remark() -> None:
+    rows = table(row(0, 0.9, metric_selection=None, metric_verification=None))
+    counts = layer_counts(rows, (1.0,))
+    assert text.remarks(counts, rows) == [
+        "tense on b: there are too few dev rows for two halves, so there is no count"
+    ]
+
+
+def test_hypervolumes_in_one_line() -> None:
+    base = {"method": "l0", "trials": 1}
+    rows = [
+        base | {"fusion": "bermo", "hypervolume": 0.41234},
+        base | {"fusion": "last", "hypervolume": None},
+        base | {"fusion": "last", "hypervolume": 0.0, "method": "dense"},
+    ]
+    assert text.describe_hypervolumes(pa.Table.from_pylist(rows)) == (
+        "hypervolume (1: as good as dense down to 1 % of the weights): bermo 0.412, "
+        "last unknown without a dense baseline"
+    )
 
 
 def test_scores() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
-from bermo_ray.search.layer_count_search import LayerCountSearch, Line
+from bermo_ray.search.layer_count_search import LayerCountSearch, Line, loss_interval
 from bermo_ray.search.plan import Dialogue
 from bermo_ray.trial import Trial
 
@@ -103,17 +103,90 @@ def test_a_later_count_that_loses_less_is_taken() -> None:
 
 def test_means_over_seeds_and_what_failed() -> None:
     plan = brackets(6, thresholds=(1.0,), seeds=(0, 1))
-    values = {(0, 0): 0.9, (0, 1): 0.8, (3, 0): 0.895, (3, 1): 0.785, (4, 0): 0.9, (4, 1): None}
+    values = {
+        (0, 0): 0.9, (0, 1): 0.8, (2, 0): 0.9, (2, 1): 0.8, (3, 0): 0.895, (3, 1): 0.785,
+        (4, 0): 0.9, (4, 1): None,
+    }  # fmt: skip
     seen = []
     while (trial := plan.ask()) is not None:
         count = trial.layer_drop.count if trial.layer_drop else 0
         seen.append((count, trial.seed))
         plan.tell(trial, report(values[count, trial.seed]))
     # Mean loss of 3: (0.5 + 1.5)/2 = 1 point, within it; 4 lost a training, so 3 it is.
-    assert seen == [(0, 0), (0, 1), (3, 0), (3, 1), (4, 0), (4, 1)]
+    # What 3 lost with each seed leaves room for more than 1 point: its neighbour 2 is trained too.
+    assert seen == [(0, 0), (0, 1), (3, 0), (3, 1), (4, 0), (4, 1), (2, 0), (2, 1)]
     assert plan.losses(plan.lines[0])[3] == pytest.approx(1.0)
     assert plan.finished
     assert best(plan, plan.lines[0]) == [3]
+
+
+def counts_trained(
+    plan: LayerCountSearch, lost: Callable[[int], float], noise: tuple[float, ...]
+) -> list[int]:
+    """Runs a plan on points lost by count, and more or less by ``noise`` with each seed."""
+    trained = []
+    while (trial := plan.ask()) is not None:
+        count = trial.layer_drop.count if trial.layer_drop else 0
+        trained += [count] if trial.seed == plan.seeds[0] else []
+        points = lost(count) + noise[trial.seed] if count else 0.0
+        plan.tell(trial, report(0.9 - points / 100))
+    assert plan.finished
+    return trained
+
+
+def test_a_count_in_doubt_has_its_neighbours_trained() -> None:
+    def search(noise: tuple[float, ...]) -> tuple[list[int], list[int]]:
+        plan = brackets(12, thresholds=(1.0,), seeds=tuple(range(len(noise))))
+        trained = counts_trained(plan, lambda k: 0.3 * k, noise)
+        return trained, best(plan, plan.lines[0])
+
+    # Halving: 6 loses 1.8, 3 loses 0.9, 4 loses 1.2.
+    assert search((0.0,)) == search((0.0, 0.0, 0.0)) == ([0, 6, 3, 4], [3])
+    # ±0.03 gives 0.9 ± 0.075 and 1.2 ± 0.075: beside the threshold.
+    assert search((-0.03, 0.0, 0.03)) == ([0, 6, 3, 4], [3])
+    # ±0.06 gives 0.9 ± 0.149, which holds 1; 1.2 ± 0.149 does not.
+    assert search((-0.06, 0.0, 0.06)) == ([0, 6, 3, 4, 2], [3])
+    # ±0.1 gives 0.9 ± 0.248 and 1.2 ± 0.248: both hold it.
+    assert search((-0.1, 0.0, 0.1)) == ([0, 6, 3, 4, 2, 5], [3])
+
+
+def test_a_neighbour_that_is_within_becomes_the_answer() -> None:
+    lost = {3: 0.5, 4: 1.05, 5: 0.95, 6: 2.0}
+    plan = brackets(12, thresholds=(1.0,), seeds=(0, 1, 2))
+    # Halving ends between 3 and 4; 1.05 ± 0.248 holds 1, so 5 is trained, and is within.
+    assert counts_trained(plan, lost.__getitem__, (-0.1, 0.0, 0.1)) == [0, 6, 3, 4, 5]
+    assert best(plan, plan.lines[0]) == [5]
+    alone = brackets(12, thresholds=(1.0,), seeds=(0,))
+    assert counts_trained(alone, lost.__getitem__, (0.0,)) == [0, 6, 3, 4]
+    assert best(alone, alone.lines[0]) == [3]
+
+
+def test_an_interval_is_of_paired_differences() -> None:
+    undropped, dropped = {0: 0.9, 1: 0.7, 2: 0.8, 3: 0.5}, {2: 0.79, 0: 0.89, 1: 0.68}
+    # 1, 2 and 1 points: mean 4/3, deviation 1/√3, t of two degrees of freedom 4.302653.
+    interval = loss_interval(undropped, dropped)
+    assert interval == pytest.approx((4 / 3 - 4.302653 / 3, 4 / 3 + 4.302653 / 3))
+    assert loss_interval(undropped, {0: 0.89}) is None
+
+
+def test_a_seed_named_twice_is_run_once() -> None:
+    plan = brackets(6, thresholds=(1.0,), seeds=(0, 0))
+    done = drive(plan, lambda k: 0.9 - 0.001 * k)
+    assert len({t.id for t in done}) == len(done) <= plan.most_trials == 6
+
+
+def test_too_few_dev_rows_for_two_halves_are_one_line() -> None:
+    def search(dev_rows: float | None) -> LayerCountSearch:
+        base = Trial().replace(data__dev_rows=dev_rows)
+        return LayerCountSearch([(base, 5)], "top", (1.0,), (0,))
+
+    line = (
+        "data.dev_rows: got 3, expected >= 4: two rows to choose a count on and two to verify it on"
+    )
+    with pytest.raises(UserError, match=f"^{line}$"):
+        search(3)
+    for enough in (4, 0.5, None):
+        assert search(enough).most_trials == 6
 
 
 def test_an_undropped_model_without_a_result_ends_its_line() -> None:

@@ -53,6 +53,12 @@ def test_a_subset_of_train_is_by_seed_and_of_dev_the_first_rows(folder: Path) ->
     assert dev == ["validation 0", "validation 1", "validation 2"]
 
 
+def test_accuracy_judges_paraphrases_with_f1_beside_it() -> None:
+    for name in ("mrpc", "qqp"):
+        task = registry.get_task(name)
+        assert (task.metric, task.extra_metrics) == ("accuracy", ("f1",))
+
+
 def test_the_variable_stands_in_for_data_dir(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERMO_DATA", str(folder))
     assert registry.get_task("sst2").take_rows(Data(task="sst2"), "dev", 0).num_rows == 7

@@ -71,6 +71,7 @@ def test_a_task_loads_encodes_trains_and_evaluates(
     assert math.isfinite(last.loss)
     assert last.train_loss < first.train_loss
     assert set(last.other_metrics) == set(task.extra_metrics)
+    assert math.isfinite(last.metric_test) == (task.test is not None)
 
 
 def test_a_part_that_is_not_there_is_said(minilm: str, shared_data: str) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from bermo_ray.errors import UserError
 from bermo_ray.tasks import registry
+from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.trial import Data, Trial
-from tests.support.task_files import data_in, write_parquet
+from tests.support.task_files import SENTEVAL, data_in, write_parquet, write_text
 
 
 @pytest.fixture
@@ -77,3 +78,40 @@ def test_halves_of_an_embedded_set_never_overlap() -> None:
     second = task.take_rows(Data(dev_half="second", dev_rows=60), "dev", 0)["text"].to_pylist()
     assert (len(first), len(second)) == (30, 60)
     assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize(("task", "rows"), [("conll2003", 32), ("wikiann/en", 24)])
+def test_shots_of_tagging_count_entity_types(tmp_path: Path, task: str, rows: int) -> None:
+    columns = {"tokens": [["Paris"]] * 90, "ner_tags": [["B-LOC"]] * 90}
+    write_parquet(tmp_path, f"{task}/train.parquet", columns)
+    data = data_in(tmp_path, task, shots=8)
+    assert registry.get_task(task).take_rows(data, "train", 0).num_rows == rows
+
+
+TEST_PARTS = {
+    "tense": "test", "senteval/past_present": "test", "senteval_rebuilt/tree_depth": "test",
+    "conll2003": "test", "wikiann/en": "test", "wikitext2": "test", "wikitext103": "test",
+    "text": "test", "sst2": None, "mnli": None, "stsb": None, "squad": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEST_PARTS)
+def test_labelled_test_parts(name: str) -> None:
+    task = registry.get_task(name)
+    assert task.test == TEST_PARTS[name]
+    if task.test is None:
+        with pytest.raises(MissingPartError, match=f"task {name}: no test part with labels"):
+            task.part_of("test")
+
+
+def test_test_has_as_many_rows_as_dev_and_no_halves(tmp_path: Path) -> None:
+    task = registry.get_task("tense")
+    assert task.take_rows(Data(), "test", 0).num_rows == 500
+    few = task.take_rows(Data(dev_rows=30, dev_half="second"), "test", 0)["text"].to_pylist()
+    assert len(few) == 30
+    assert few == task.take_rows(Data(dev_rows=30), "test", 7)["text"].to_pylist()
+    others = [task.take_rows(Data(), split, 0)["text"].to_pylist() for split in ("train", "dev")]
+    assert not set(few) & {text for texts in others for text in texts}
+    write_text(tmp_path, "senteval/past_present.txt", SENTEVAL)
+    data, probe = data_in(tmp_path, "senteval/past_present"), "senteval/past_present"
+    assert registry.get_task(probe).take_rows(data, "test", 0)["text"].to_pylist() == ["It ran ."]

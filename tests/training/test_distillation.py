@@ -83,6 +83,19 @@ def test_a_teacher_that_does_not_fit_is_one_line(teacher_of: Any, tmp_path: Path
         assert line in str(caught.value)
 
 
+def test_rows_that_are_drawn_anew_have_no_teacher(tiny: str) -> None:
+    data = Data(task="masked_words", train_rows=8, dev_rows=8)
+    trial = Trial(data=data, backbone=tiny, distillation=Distillation(teacher=tiny))
+    line = (
+        "distillation: a teacher's logits are kept of fixed rows, "
+        "but masked_words hides other pieces in every epoch"
+    )
+    for refused in (lambda: check_trials([trial]), lambda: run_locally(trial)):
+        with pytest.raises(UserError) as caught:
+            refused()
+        assert caught.value.problems == (line,)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_teacher_answers_once_per_node(
     teacher_of: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
 """Predictions and metrics of a split, by hand."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 from torch import nn
 
+from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoded import IGNORED
 from bermo_ray.tasks.encoding import encode_rows
+from bermo_ray.training.check import check_trials
 from bermo_ray.training.evaluate import evaluate
+from bermo_ray.training.model import load_trained
 from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Data, Optimizer, Trial
 from tests.support.questions import encode_questions
@@ -107,6 +111,69 @@ def test_predictions_are_kept_and_give_the_metric_again(
     assert set(last.other_metrics) == set(task.extra_metrics)
 
 
+def write_senteval(folder: Path, rows: int, parts: tuple[str, ...] = ("tr", "va", "te")) -> None:
+    """The test rows alone have the other class for the same words."""
+    folder.mkdir(exist_ok=True)
+    lines = []
+    for part in parts:
+        for i in range(rows):
+            past = (i % 2 == 0) != (part == "te")
+            text = ("the dog slept .", "a cat saw the man .")[i % 2]
+            lines.append(f"{part}\t{'PAST' if past else 'PRES'}\t{text}\n")
+    (folder / "past_present.txt").write_text("".join(lines))
+
+
+def senteval_trial(tiny: str, folder: Path) -> Trial:
+    return Trial(
+        data=Data(task="senteval/past_present", data_dir=str(folder)),
+        backbone=tiny,
+        optimizer=Optimizer(learning_rate=3e-3),
+        epochs=8,
+        batch_size=8,
+    )
+
+
+def test_the_test_split_is_measured_at_the_end(tiny: str, tmp_path: Path) -> None:
+    write_senteval(tmp_path / "senteval", rows=40)
+    trial = senteval_trial(tiny, tmp_path)
+    check_trials([trial])
+    *before, last = run_locally(trial)
+    assert all(math.isnan(report.metric_test) for report in before)
+    assert (last.metric, last.metric_test) == (1.0, 0.0)
+
+
+def test_a_task_whose_test_split_is_not_there_goes_without(tiny: str, tmp_path: Path) -> None:
+    write_senteval(tmp_path / "senteval", rows=8, parts=("tr", "va"))
+    trial = senteval_trial(tiny, tmp_path).replace(epochs=1)
+    check_trials([trial])
+    assert math.isnan(run_locally(trial)[-1].metric_test)
+
+
+def test_a_test_split_with_a_wrong_row_is_said_before_training(tiny: str, tmp_path: Path) -> None:
+    write_senteval(tmp_path / "senteval", rows=8)
+    file = tmp_path / "senteval" / "past_present.txt"
+    file.write_text(file.read_text() + "te\tFUTURE\tthe dog will sleep .\n")
+    with pytest.raises(UserError, match="column 'label', row 8: unknown label 'FUTURE'"):
+        check_trials([senteval_trial(tiny, tmp_path)])
+
+
+def test_the_embedded_test_split_is_that_of_the_generator(tiny: str, tmp_path: Path) -> None:
+    trial = Trial(
+        data=Data(task="tense", train_rows=64, dev_rows=60),
+        backbone=tiny,
+        optimizer=Optimizer(learning_rate=3e-3),
+        epochs=2,
+        batch_size=16,
+    )
+    last = run_locally(trial, tmp_path / "c")[-1]
+    trained = load_trained(tmp_path / "c")
+    rows = trained.task.take_rows(trial.data, "test", 0)
+    data = encode_rows(trained.task, rows, backbone.load_tokenizer(tiny), 128)
+    assert last.metric_test == evaluate(trained.model.network, data, 16, CPU).metric
+    assert rows.num_rows == 60
+    assert last.metric_test * 60 == pytest.approx(round(last.metric_test * 60))
+
+
 def test_other_dev_sets_are_measured_at_the_end(tiny: str, tmp_path: Path) -> None:
     folder = tmp_path / "glue" / "mnli"
     folder.mkdir(parents=True)
@@ -122,6 +189,7 @@ def test_other_dev_sets_are_measured_at_the_end(tiny: str, tmp_path: Path) -> No
     )
     first, last = run_locally(trial)
     assert first.other_metrics == {}
+    assert math.isnan(last.metric_test)  # GLUE hides the labels of its test parts
     assert last.other_metrics == {"validation_mismatched": pytest.approx(1 / 3)}
     (folder / "validation_mismatched.parquet").unlink()
     assert run_locally(trial)[-1].other_metrics == {}

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from bermo_ray.cache import CACHE_VARIABLE, LIMIT_VARIABLE
+from bermo_ray.errors import UserError
 from bermo_ray.models.backbone import load_tokenizer
 from bermo_ray.models.fusion import FUSIONS
 from bermo_ray.tasks.encoding import encode_rows, encode_split
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.training import array_cache, features
+from bermo_ray.training.check import check_trials
 from bermo_ray.training.model import build_model
 from bermo_ray.training.reporter import run_locally
 from bermo_ray.training.setup import set_up
@@ -55,7 +57,7 @@ def test_cached_and_recomputed_give_the_same_numbers(
         assert a.train_loss == pytest.approx(c.train_loss, abs=1e-4)
         assert a.metric == c.metric
     files = list(cache.glob("*.npy"))
-    assert len(files) == (0 if name == "every_layer" else 2)  # its states change as it learns
+    assert len(files) == (0 if name == "every_layer" else 3)  # its states change as it learns
 
 
 def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,7 @@ def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.Monke
     for seed in (0, 1):
         run_locally(small(tiny, seed=seed))
     run_locally(small(tiny, fusion__norm="none", optimizer__learning_rate=1e-3))
-    assert len(seen) == 60 + 41  # every row of train and dev once, for all three trials
+    assert len(seen) == 60 + 41 + 41  # every row of train, dev and test once, for all three trials
 
 
 def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
@@ -96,7 +98,7 @@ def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
     assert key(small(tiny, fusion__name="extra_layers")) != key(small(tiny, fusion__name="last"))
 
 
-@pytest.mark.parametrize("task", ["entities", "answer_span", "similarity", "masked_words"])
+@pytest.mark.parametrize("task", ["entities", "answer_span", "similarity"])
 def test_other_heads_keep_the_tokens_they_read(
     tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
@@ -109,6 +111,18 @@ def test_other_heads_keep_the_tokens_they_read(
     plain = run_locally(trial)[-1]
     assert kept.loss == pytest.approx(plain.loss, abs=1e-4)
     assert kept.metric == pytest.approx(plain.metric, abs=1e-4)
+
+
+def test_rows_that_are_drawn_anew_have_no_states_to_keep(tiny: str) -> None:
+    trial = small(tiny, data__task="masked_words")
+    line = (
+        "mode: got 'features', which keeps the states of fixed rows, "
+        "but masked_words hides other pieces in every epoch"
+    )
+    for refused in (lambda: check_trials([trial]), lambda: run_locally(trial)):
+        with pytest.raises(UserError) as caught:
+            refused()
+        assert caught.value.problems == (line,)
 
 
 def test_replay_is_the_model(tiny: str, cache: Path) -> None:

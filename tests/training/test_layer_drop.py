@@ -11,10 +11,13 @@ import torch.nn.functional as F
 from bermo_ray.errors import UserError
 from bermo_ray.models.backbone import load_tokenizer
 from bermo_ray.models.stock import load_stock
+from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.tasks.encoding import encode_split
 from bermo_ray.tasks.registry import get_task
+from bermo_ray.training import contribution
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.contribution import layer_similarity
+from bermo_ray.training.layer_scores import layer_scores
 from bermo_ray.training.loop import train
 from bermo_ray.training.model import build_model, load_trained
 from bermo_ray.training.reporter import run_locally
@@ -69,7 +72,7 @@ def test_what_went_counts_as_gone_and_the_rest_is_logged(deeper: str) -> None:
 def test_contribution_is_the_mean_cosine_of_the_first_token(deeper: str) -> None:
     trial = small(deeper, fusion__name="bermo")
     model = build_model(trial, get_task("tense"))
-    data = encode_split(get_task("tense"), trial.data, "dev", 0, load_tokenizer(deeper))
+    data = encode_split(get_task("tense"), trial.data, "train", 0, load_tokenizer(deeper))
     stock = load_stock(deeper, get_task("tense")).eval()
     expected = np.zeros(4)
     with torch.no_grad():
@@ -84,6 +87,37 @@ def test_contribution_is_the_mean_cosine_of_the_first_token(deeper: str) -> None
     run = set_up(trial.replace(layer_drop__strategy="contribution", layer_drop__count=2), 1, CPU)
     most_similar = sorted(range(1, 5), key=lambda i: -similarity[i - 1])[:2]
     assert run.model.dropped_layers == sorted(most_similar)
+    assert layer_scores(trial)["contribution"].to_pylist() == similarity
+
+
+def test_contribution_sees_training_rows_alone(
+    deeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of the dev set, whose second half verifies what was chosen."""
+    seen: list[int] = []
+
+    def score(model: Any, data: EncodedRows, *_: Any, **__: Any) -> list[float]:
+        seen.append(len(data))
+        return layer_similarity(model, data, 16, CPU)
+
+    for module in ("setup", "check", "layer_scores"):
+        monkeypatch.setattr(f"bermo_ray.training.{module}.layer_similarity", score)
+    trial = small(deeper, layer_drop=LayerDrop(strategy="contribution", threshold=0.999999))
+    check_trials([trial])
+    set_up(trial, 1, CPU)
+    layer_scores(trial)
+    assert seen == [48, 48, 48]  # of 48 training rows and 31 dev rows
+
+
+def test_contribution_is_over_the_first_rows(deeper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = small(deeper)
+    model = build_model(trial, get_task("tense"))
+    data = encode_split(get_task("tense"), trial.data, "train", 0, load_tokenizer(deeper))
+    first = layer_similarity(model, data.take(np.arange(10)), 8, CPU)
+    assert layer_similarity(model, data, 8, CPU) != first
+    assert contribution.MOST_ROWS == 2000
+    monkeypatch.setattr(contribution, "MOST_ROWS", 10)
+    assert layer_similarity(model, data, 8, CPU) == first
 
 
 @pytest.mark.parametrize("fusion", ["bermo", "every_layer", "concat"])

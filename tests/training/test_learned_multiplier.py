@@ -29,6 +29,9 @@ def test_one_run_lands_within_half_a_point(tiny: str, method: str, density: floa
     assert last.density == pytest.approx(density, abs=0.005)
     assert "missed" not in last.reason
     assert last.multiplier_now != 0
+    # What the multipliers reached by themselves; the shift closed the rest of the gap.
+    assert last.density_before_shift == pytest.approx(density, abs=0.1)
+    assert last.density_before_shift != last.density
 
 
 def test_a_target_out_of_reach_is_said_to_be_missed(tiny: str) -> None:
@@ -44,5 +47,27 @@ def test_a_resumed_run_goes_on_with_its_multipliers(tiny: str, tmp_path: Path) -
     with pytest.raises(Interrupted):
         train(trial, InterruptingReporter(tmp_path / "c", stop_at=32))  # after two epochs
     resumed = run_locally(trial, tmp_path / "c")[-1]
-    for name in ("density", "metric", "loss", "multiplier_now"):
+    names = ("density", "density_before_shift", "metric", "loss", "multiplier_now")
+    for name in names:
         assert getattr(resumed, name) == getattr(straight, name)
+
+
+def test_a_run_resumed_after_the_first_shift_knows_the_density_before_it(
+    tiny: str, tmp_path: Path
+) -> None:
+    trial = targeting(tiny, "l0", 0.2, score_learning_rate=0.15).replace(
+        epochs=4, evaluations_per_epoch=4
+    )
+    # 64 steps, of which 6 warm up: the flat end is the last 12.
+    straight = run_locally(trial)[-1]
+    with pytest.raises(Interrupted):
+        train(trial, InterruptingReporter(tmp_path / "c", stop_at=56))
+    resumed = run_locally(trial, tmp_path / "c")[-1]
+    assert resumed.density_before_shift == straight.density_before_shift
+    assert 0 < straight.density_before_shift < 1
+
+
+def test_a_density_that_was_not_asked_for_is_not_shifted(tiny: str) -> None:
+    trial = targeting(tiny, "l0", 0.2, score_learning_rate=0.15).replace(epochs=2)
+    fixed = trial.replace(pruning=penalized("l0", multiplier=10.0))
+    assert not run_locally(fixed)[-1].finite("density_before_shift")

@@ -1,12 +1,15 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bermo_ray.record import Status
+from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.training.checkpoint import read_progress
 from bermo_ray.training.loop import train
 from bermo_ray.training.reporter import run_locally
+from bermo_ray.trial import Trial
 from tests.support.runs import (
     HistoryReporter,
     Interrupted,
@@ -42,6 +45,35 @@ def test_resume_is_exact(tiny: str, tmp_path: Path) -> None:
     assert train(small_trial(tiny), ended) == ended.reports[0]
     assert untimed(ended.reports) == straight[-1:]
     assert untimed(ended.histories[0]) == straight
+
+
+def masked_trial(tiny: str) -> Trial:
+    return small_trial(tiny, data__task="masked_words", pruning=None, seed=3)
+
+
+def test_training_hides_other_pieces_in_every_epoch_and_evaluation_the_same(
+    tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, draws = EncodedRows.batch, []
+
+    def watched(data: EncodedRows, rows: Any, draw: Any = None) -> Any:
+        draws.append(draw)
+        return batch(data, rows, draw)
+
+    monkeypatch.setattr(EncodedRows, "batch", watched)
+    run_locally(masked_trial(tiny))
+    assert [draw for draw in draws if draw] == [(3, 0)] * 6 + [(3, 1)] * 6  # (seed, epoch)
+    assert draws.count(None) == 5  # 51 rows in batches of 64: four times dev, once test
+
+
+def test_a_resumed_run_hides_the_same_pieces(tiny: str, tmp_path: Path) -> None:
+    trial = masked_trial(tiny)
+    straight = untimed(run_locally(trial))
+    for stop_at in (3, 6, 9):  # within an epoch, and between two
+        folder = tmp_path / str(stop_at)
+        with pytest.raises(Interrupted):
+            train(trial, InterruptingReporter(folder, stop_at=stop_at))
+        assert untimed(run_locally(trial, folder))[1:] == straight[stop_at // 3 :]
 
 
 def test_the_penalty_thins_the_encoder_and_more_lambda_thins_it_more(tiny: str) -> None:

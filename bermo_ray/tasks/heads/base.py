@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 import torch.nn.functional as F
 
-from bermo_ray.tasks.encoded import EncodedRows
+from bermo_ray.tasks.encoded import EncodedRows, Redraw
 from bermo_ray.tasks.row_check import RowCheck
 
 if TYPE_CHECKING:  # a task has a head kind
@@ -52,6 +52,9 @@ class HeadKind(ABC):
     """Whether the gold is indices of pieces, which move with padding in front."""
     keeps_row_count: bool = True
     """Whether each row gives exactly one encoded row."""
+    redraws_targets: bool = False
+    """Whether every epoch of training has gold of its own, so that nothing computed from a row's
+    pieces can be kept from one epoch to the next."""
     min_length: int = 0
     """The least ``data.max_length``, in pieces, that the kind can work with."""
 
@@ -67,6 +70,10 @@ class HeadKind(ABC):
     def config_settings(self, labels: tuple[str, ...]) -> dict[str, Any]:
         """What ``from_pretrained`` must be told of the task's classes."""
         return {}
+
+    def few_shot_classes(self, labels: tuple[str, ...]) -> int:
+        """C of few-shot's N·C rows; 1 for a kind without classes."""
+        return max(1, len(labels))
 
     def check(self, check: RowCheck, labels: tuple[str, ...]) -> pa.Table:
         """The rows of ``check``, their classes as numbers in the order of ``labels``.
@@ -93,6 +100,10 @@ class HeadKind(ABC):
     ) -> Columns:
         """What :meth:`encode` gives, for some rows; the first of them has number ``first``."""
 
+    def make_redraw(self, tokenizer: Any) -> Redraw | None:
+        """What draws a training batch's gold anew, for a kind that ``redraws_targets``."""
+        return None
+
     def logits(self, output: Any, attention_mask: torch.Tensor | None = None) -> Logits:
         """A model's output as a tuple of tensors; ``attention_mask``: ``[b, s]``."""
         return (output["logits"],)
@@ -117,7 +128,7 @@ class HeadKind(ABC):
         """Whether each row is predicted right: a bool per row, or a list of them; None for a kind
         that knows no right and wrong."""
 
-    def teacher_width(self, labels: tuple[str, ...], vocabulary_size: int) -> int:
+    def teacher_width(self, labels: tuple[str, ...]) -> int:
         """How many numbers are kept of a teacher's logits, per row or per piece."""
         return len(labels)
 

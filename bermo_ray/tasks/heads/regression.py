@@ -43,7 +43,7 @@ class Regression(LabelledRows):
     def is_right(self, predicted: list[float], gold: list[float]) -> None:
         return None
 
-    def teacher_width(self, labels: tuple[str, ...], vocabulary_size: int) -> int:
+    def teacher_width(self, labels: tuple[str, ...]) -> int:
         return 1
 
     def distillation_loss(

@@ -126,7 +126,7 @@ class Span(HeadKind):
     def is_right(self, predicted: list[str], gold: list[list[str]]) -> list[bool]:
         return [exact_match([p], [g]) == 1.0 for p, g in zip(predicted, gold, strict=True)]
 
-    def teacher_width(self, labels: tuple[str, ...], vocabulary_size: int) -> int:
+    def teacher_width(self, labels: tuple[str, ...]) -> int:
         return 2
 
     def pack_logits(self, logits: Logits) -> torch.Tensor:

@@ -31,6 +31,11 @@ class Tagging(LabelledPieces):
     def config_settings(self, labels: tuple[str, ...]) -> dict[str, Any]:
         return label_settings(labels)
 
+    def few_shot_classes(self, labels: tuple[str, ...]) -> int:
+        """Entity types of BIO tags; of other tags, all of them."""
+        types = {tag[2:] for tag in labels if tag.startswith(("B-", "I-"))}
+        return len(types) or super().few_shot_classes(labels)
+
     def check(self, check: RowCheck, labels: tuple[str, ...]) -> pa.Table:
         """Tags may be given by number or by name, a list per row as long as its words."""
         lengths = _check_lists(check)

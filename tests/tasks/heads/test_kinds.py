@@ -12,6 +12,7 @@ from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoded import IGNORED
 from bermo_ray.tasks.encoding import encode_rows
 from bermo_ray.tasks.heads import CLASSIFICATION, HEADS, MASKED, REGRESSION, SPAN, TAGGING
+from bermo_ray.tasks.ner import CONLL_TAGS, WIKIANN_TAGS
 
 LOGITS = torch.tensor([[[0.0, math.log(3)], [5.0, 0.0], [0.0, 0.0]]])  # [1, 3, 2]
 LABELS = torch.tensor([[1, IGNORED, 0]])
@@ -79,9 +80,18 @@ def test_stock_models_are_told_of_the_classes() -> None:
 
 
 def test_a_teachers_logits_are_packed_and_unpacked() -> None:
-    widths = {name: head.teacher_width(("a", "b", "c"), 50) for name, head in HEADS.items()}
-    assert widths == {"sequence": 3, "regression": 1, "token": 3, "span": 2, "masked": 50}
+    taught = {name: head for name, head in HEADS.items() if not head.redraws_targets}
+    widths = {name: head.teacher_width(("a", "b", "c")) for name, head in taught.items()}
+    assert widths == {"sequence": 3, "regression": 1, "token": 3, "span": 2}
     sides = (torch.randn(2, 5), torch.randn(2, 5))
     packed = SPAN.pack_logits(sides)
     assert packed.shape == (2, 5, 2)
     assert all(torch.equal(a, b) for a, b in zip(SPAN.unpack_logits(packed), sides, strict=True))
+
+
+def test_few_shot_counts_classes_and_of_tags_the_entity_types() -> None:
+    assert CLASSIFICATION.few_shot_classes(("a", "b", "c")) == 3
+    assert [head.few_shot_classes(()) for head in (REGRESSION, SPAN, MASKED)] == [1, 1, 1]
+    assert TAGGING.few_shot_classes(CONLL_TAGS) == 4
+    assert TAGGING.few_shot_classes(WIKIANN_TAGS) == 3
+    assert TAGGING.few_shot_classes(("NOUN", "VERB", "ADJ")) == 3  # no BIO tags: each is a class

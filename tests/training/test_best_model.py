@@ -1,0 +1,203 @@
+"""Which evaluation's model a trial ends with, and that it is that one to the bit."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from bermo_ray.errors import UserError
+from bermo_ray.models import backbone
+from bermo_ray.record import Report, Status
+from bermo_ray.tasks.encoding import encode_split
+from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.splits import split_halves
+from bermo_ray.training import best_model
+from bermo_ray.training.evaluate import Evaluation, evaluate
+from bermo_ray.training.loop import train
+from bermo_ray.training.model import load_trained
+from bermo_ray.training.reporter import run_locally
+from bermo_ray.training.setup import TrainingRun
+from bermo_ray.trial import L0, Data, LayerDrop, Magnitude, Movement, SoftMovement, Trial
+from tests.support.runs import Interrupted, InterruptingReporter, small_trial, untimed
+
+CPU = torch.device("cpu")
+# What differs between the last report of a run and the report of the evaluation it went back to:
+# how far the run is, what it was trained on since, and what is measured at the end alone.
+AT_THE_END = (
+    "step", "epoch", "status", "reason", "train_loss", "best_step", "metric_selection",
+    "metric_verification", "metric_test", "weight_bytes", "hardware", "kept_by_matrix",
+    "multiplier_now",
+)  # fmt: skip
+FLAT = {"flat_end": 6}  # of 12 steps, 1 of them warm-up: full sparsity from step 6 on
+
+
+@pytest.fixture
+def select(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has an evaluation count as good as it is told to be, by the step it comes after; gives the
+    steps that were asked for."""
+
+    def script(metrics: dict[int, float]) -> list[int]:
+        asked: list[int] = []
+
+        def scripted(run: TrainingRun, _: Evaluation) -> float:
+            asked.append(round(run.model.fusion.share_trained * run.total_steps))
+            return metrics[asked[-1]]
+
+        monkeypatch.setattr(best_model, "selection_metric", scripted)
+        return asked
+
+    return script
+
+
+def compared(report: Report) -> dict[str, Any]:
+    return {k: v for k, v in untimed([report])[0].items() if k not in AT_THE_END}
+
+
+def best(trial: Trial) -> Trial:
+    return trial.replace(final_checkpoint="best")
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"),
+    [
+        ({"pruning": None}, [3, 6, 9, 12]),
+        ({"pruning": None, "mode": "features"}, [3, 6, 9, 12]),
+        ({"pruning": L0(multiplier=2.0, **FLAT)}, [6, 9, 12]),
+        ({"pruning": SoftMovement(multiplier=2.0, **FLAT)}, [6, 9, 12]),
+        ({"pruning": Movement(final_density=0.5, **FLAT)}, [6, 9, 12]),
+        ({"pruning": Magnitude(final_density=0.5, **FLAT)}, [6, 9, 12]),
+        ({"pruning": None, "fusion__opening_share": 0.7}, [9, 12]),
+    ],
+)
+def test_the_end_is_the_best_evaluation_that_counts(
+    tiny: str, tmp_path: Path, select: Any, changes: dict[str, Any], counted: list[int]
+) -> None:
+    trial = small_trial(tiny, **changes)
+    straight = {report.step: report for report in run_locally(trial)}
+    # Step 3 would be best, then 6, then 9: the first that counts is what is gone back to.
+    asked = select({3: 0.9, 6: 0.8, 9: 0.7, 12: 0.6})
+    *before, last = run_locally(best(trial), tmp_path / "c")
+    assert asked == counted
+    assert untimed(before) == untimed([straight[step] for step in (3, 6, 9)])  # trains the same
+    assert (last.step, last.best_step) == (12, counted[0])
+    assert compared(last) == compared(straight[counted[0]])
+    assert compared(last) != compared(straight[12])
+    # What was saved is that model too, and so are its predictions.
+    trained = load_trained(tmp_path / "c")
+    data = encode_split(trained.task, trial.data, "dev", 0, backbone.load_tokenizer(tiny))
+    evaluation = evaluate(trained.model.network, data, 64, CPU)
+    assert evaluation.loss == pytest.approx(last.loss, abs=1e-6)
+    assert trained.count.remaining == last.remaining
+    rows = pq.read_table(tmp_path / "c" / "predictions.parquet")
+    assert rows["predicted"].to_pylist() == evaluation.predicted
+    assert not (tmp_path / "c" / "best.safetensors").exists()
+
+
+def test_nothing_counts_before_full_sparsity(tiny: str, select: Any) -> None:
+    trial = small_trial(tiny)  # L0, its flat end the last of 12 steps: only the last one counts
+    asked = select({3: 0.9, 6: 0.8, 9: 0.7, 12: 0.1})
+    last = run_locally(best(trial))[-1]
+    assert asked == [12]
+    assert untimed([last]) == [untimed(run_locally(trial))[-1] | {"best_step": 12}]
+
+
+def test_the_last_is_the_default_and_of_equal_ones_the_later(tiny: str, select: Any) -> None:
+    asked = select({3: 0.5, 6: 0.9, 9: 0.9, 12: 0.8})
+    assert run_locally(small_trial(tiny, pruning=None))[-1].best_step is None
+    assert asked == []
+    assert run_locally(best(small_trial(tiny, pruning=None)))[-1].best_step == 9
+
+
+def test_layers_that_are_still_to_go_do_not_compete(deeper: str, select: Any) -> None:
+    drop = LayerDrop(strategy="top", count=1, epochs_per_layer=1)
+    trial = best(small_trial(deeper, pruning=None, layer_drop=drop))
+    asked = select({3: 0.9, 6: 0.8, 9: 0.7, 12: 0.6})
+    last = run_locally(trial)[-1]
+    assert asked == [9, 12]  # the layer goes behind step 6
+    assert (last.best_step, last.layers_left) == (9, 3)
+
+
+def test_a_target_density_that_is_missed_does_not_compete(tiny: str, select: Any) -> None:
+    asked = select({})
+    trial = best(small_trial(tiny, pruning=L0(target_density=0.1, **FLAT)))
+    last = run_locally(trial.replace(optimizer__score_learning_rate=1e-3))[-1]
+    assert asked == []
+    assert last.best_step is None
+    assert "missed its target" in last.reason
+
+
+@pytest.mark.parametrize("stop_at", [3, 6, 9])
+def test_a_resumed_run_remembers_the_best(
+    tiny: str, tmp_path: Path, select: Any, stop_at: int
+) -> None:
+    trial = best(small_trial(tiny, pruning=L0(multiplier=2.0, **FLAT)))
+    select({6: 0.8, 9: 0.7, 12: 0.6})
+    straight = untimed(run_locally(trial))
+    folder = tmp_path / "c"
+    with pytest.raises(Interrupted):
+        train(trial, InterruptingReporter(folder, stop_at=stop_at))
+    assert (folder / "best.safetensors").exists() == (stop_at >= 6)
+    assert untimed(run_locally(trial, folder))[1:] == straight[stop_at // 3 :]
+    assert straight[-1]["best_step"] == 6
+
+
+def test_a_run_that_explodes_ends_where_it_exploded(
+    tiny: str, select: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = small_trial(tiny, pruning=None)
+    straight = run_locally(trial)
+    clip, steps = torch.nn.utils.clip_grad_norm_, []
+
+    def explode_at_step_6(*args: Any) -> torch.Tensor:
+        steps.append(clip(*args))
+        return steps[-1] if len(steps) < 6 else torch.tensor(torch.inf)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", explode_at_step_6)
+    asked = select({3: 0.9})
+    last = run_locally(best(trial))[-1]
+    assert asked == [3]
+    assert (last.status, last.step, last.best_step) == (Status.DIVERGED, 6, None)
+    assert last.loss == straight[1].loss != straight[0].loss
+
+
+def test_it_is_chosen_on_the_selection_half(tiny: str) -> None:
+    trial = best(small_trial(tiny, pruning=None, epochs=6, evaluations_per_epoch=3))
+    chosen: list[float] = []
+    original = best_model.selection_metric
+
+    def remembered(run: TrainingRun, evaluation: Evaluation) -> float:
+        chosen.append(original(run, evaluation))
+        return chosen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best_model, "selection_metric", remembered)
+        last = run_locally(trial)[-1]
+    assert len(chosen) == 18
+    assert last.metric_selection == max(chosen)
+    assert last.best_step == 2 * (18 - chosen[::-1].index(max(chosen)))  # the latest of the best
+
+
+def test_the_half_by_hand(tiny: str) -> None:
+    first, second = split_halves(5)
+    predicted = [0] * 5
+    gold = [int(i in second) for i in range(5)]  # right on the first half alone
+    evaluation = Evaluation(get_task("tense"), 0.6, {}, 0.1, 0.5, list(range(5)), predicted, gold)
+
+    class FakeRun:
+        trial = Trial()
+
+    run: Any = FakeRun()
+    assert best_model.selection_metric(run, evaluation) == 1.0
+    assert len(first) == 3
+    run.trial = Trial(data=Data(dev_half="first"))  # these rows are that half already
+    assert best_model.selection_metric(run, evaluation) == 0.6
+
+
+def test_the_other_half_may_not_choose() -> None:
+    with pytest.raises(UserError, match="^[^\n]*$") as caught:
+        Trial().replace(final_checkpoint="best", data__dev_half="second")
+    assert str(caught.value) == (
+        "final_checkpoint: 'best' is chosen on the first half of dev, but data.dev_half is 'second'"
+    )
