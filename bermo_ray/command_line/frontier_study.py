@@ -152,7 +152,7 @@ def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
     session.print(text.frontier_table(front, metric))
     tables = {"trials": table, "frontier": front}
     if isinstance(plan, FrontierSearch):  # a search for one point says nothing of the rest
-        session.print(_describe_hypervolume(averaged))
+        session.print(text.describe_hypervolumes(hypervolume(averaged)))
     if isinstance(plan, TargetSearch):
         tables["answers"] = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
         session.print(*text.describe_answers(tables["answers"], metric))
@@ -162,12 +162,6 @@ def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
     if isinstance(plan, TargetSearch) and plan.refusals:
         raise UserError(*plan.refusals)
     return front
-
-
-def _describe_hypervolume(averaged: pa.Table) -> str:
-    rows = [row for row in hypervolume(averaged).to_pylist() if row["method"] != "dense"]
-    areas = ", ".join(f"{row['fusion']} {row['hypervolume']:.4f}" for row in rows)
-    return f"hypervolume (higher is better): {areas}"
 
 
 def _compare_with_match(match: str | None, table: pa.Table, answers: pa.Table) -> list[str]:

@@ -23,7 +23,7 @@ from bermo_ray.trial import Trial
 
 WEIGHTS_FILE, SCORES_FILE = "model.safetensors", "scores.safetensors"
 OPTIMIZER_FILE, BEST_FILE = "optimizer.pt", "best.safetensors"
-PROGRESS_FILE, PREDICTIONS_FILE = "progress.json", "predictions.parquet"
+PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True)

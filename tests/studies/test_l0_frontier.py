@@ -95,10 +95,9 @@ def test_killed_it_goes_on(tiny: str, tmp_path: Path) -> None:
 
     def saved_midway() -> bool:
         # Tune saves its own state every two seconds: a checkpoint is known to it one save later.
-        if not is_midway(tmp_path):
-            return False
-        ended = sum(s.measured for s in statuses(tmp_path))
-        return count_saved_checkpoints(tmp_path) > ended
+        # Counted in this order, a trial that has not ended is among those saved.
+        saved = count_saved_checkpoints(tmp_path)
+        return is_midway(tmp_path) and saved > sum(s.ended for s in statuses(tmp_path))
 
     wait_for(saved_midway, process)
     os.killpg(process.pid, signal.SIGKILL)
