@@ -119,7 +119,7 @@ Problem = tuple[Surface, float, float]  # target, goal
 
 
 def problems() -> dict[str, Problem]:
-    """Both fusions, each with both gold."""
+    """Both fusions, each with both targets."""
     found = {}
     recorded = pq.read_table(Path(__file__).with_name("surface.parquet")).to_pylist()
     for fusion in ("last", "bermo"):

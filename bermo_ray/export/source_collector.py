@@ -107,8 +107,8 @@ class _Module:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 nodes[node.name] = node
             elif isinstance(node, ast.Assign | ast.AnnAssign):
-                gold = node.targets if isinstance(node, ast.Assign) else [node.target]
-                nodes |= {target.id: node for target in gold if isinstance(target, ast.Name)}
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                nodes |= {target.id: node for target in targets if isinstance(target, ast.Name)}
         return nodes
 
     @cached_property

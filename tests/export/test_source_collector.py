@@ -64,7 +64,7 @@ def test_definitions_come_with_what_they_use(package: str) -> None:
 
 def _defined(source: str) -> list[str]:
     (node,) = ast.parse(source).body
-    return [node.gold[0].id if isinstance(node, ast.Assign) else node.name]  # type: ignore[attr-defined]
+    return [node.targets[0].id if isinstance(node, ast.Assign) else node.name]  # type: ignore[attr-defined]
 
 
 def test_what_no_package_of_ours_defines_is_nothing(package: str) -> None:

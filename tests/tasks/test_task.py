@@ -62,7 +62,7 @@ def test_halves_of_dev_are_fixed_and_share_nothing(hundred: Callable[..., Data])
     ("more", "line"),
     [
         ({"train_rows": 1.5}, "train_rows: got 1.5, expected whole rows, or a share below 1"),
-        ({"shots": 2, "train_rows": 5}, "both say how many rows"),
+        ({"shots": 2, "train_rows": 5}, "train_rows says too how many rows"),
         ({"train_rows": 0}, "greater than 0"),
         ({"dev_half": "third"}, "'first' or 'second'"),
     ],
