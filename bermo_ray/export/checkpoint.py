@@ -42,9 +42,7 @@ LOGITS_TOLERANCE = 1e-6  # by how much a reloaded model's logits may differ
 _COMPARED_ROWS = 16  # of the dev set
 
 
-def export_trial(
-    trial_id: str, folder: Path, uri: str
-) -> tuple[ModelMeasurements, ModelMeasurements]:
+def export_trial(trial: str, folder: Path, uri: str) -> tuple[ModelMeasurements, ModelMeasurements]:
     """Writes a trial's model into a new folder: a stock checkpoint, the same weights compressed,
     its fusion if it has one, its recipe and its model card.
 
@@ -52,7 +50,7 @@ def export_trial(
     before that.
 
     Args:
-        trial_id: The first digits of the trial's id or of its MLflow run's.
+        trial: The first digits of its ``trial_id`` or of its ``run_id``.
         folder: Where it goes; absent or empty.
         uri: The MLflow store.
 
@@ -66,12 +64,10 @@ def export_trial(
     folder = folder.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not an empty folder; give another")
-    run = find_trial(uri, trial_id)
+    run = find_trial(uri, trial)
     status = run.data.tags.get("bermo.status", Status.RUNNING)
     if not Status(status).measured:
-        raise UserError(
-            f"trial {trial_id} is {status}: only a trial that has ended can be exported"
-        )
+        raise UserError(f"trial {trial} is {status}: only a trial that has ended can be exported")
     with tempfile.TemporaryDirectory(prefix="bermo-export-") as scratch:
         checkpoint = fetch_checkpoint(run.data.tags.get("bermo.checkpoint", ""), Path(scratch))
         trained = load_trained(checkpoint)

@@ -28,17 +28,17 @@ def load_all(uri: str | None = None) -> pa.Table:
     return _to_table(reader.read_all(_store_uri(uri)))
 
 
-def predictions(trial_id: str, uri: str | None = None) -> pa.Table:
+def predictions(trial: str, uri: str | None = None) -> pa.Table:
     """A trial's answers on its dev set: ``row``, ``gold``, ``predicted`` and ``right``.
 
     Args:
-        trial_id: Of its MLflow run or of the trial, or the first digits of either.
+        trial: The first digits of its ``trial_id`` or of its ``run_id``.
         uri: As for :func:`load`.
 
     Raises:
         UserError: no such trial, or one that kept no predictions.
     """
-    return store.read_predictions(_store_uri(uri), trial_id)
+    return store.read_predictions(_store_uri(uri), trial)
 
 
 def query(sql: str, uri: str | None = None, **tables: pa.Table) -> pa.Table:
