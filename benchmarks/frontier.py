@@ -122,7 +122,7 @@ def main() -> None:
         "remaining_at": lambda: results.remaining_at(front, 0.9),
         "average_seeds": lambda: results.average_seeds(rows),
         "non_dominated, three": lambda: results.non_dominated(rows, OBJECTIVES),
-        "efficiency, 1000 resamples": lambda: results.efficiency(last, bermo, 0.9),
+        "efficiency": lambda: results.efficiency(last, bermo, 0.9),
         "query, DuckDB": lambda: results.query(
             "SELECT fusion, task, min(remaining) FROM trials WHERE metric >= 0.9 GROUP BY ALL",
             trials=rows,

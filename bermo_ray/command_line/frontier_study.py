@@ -21,6 +21,7 @@ from bermo_ray.results import (
     load_all,
     text,
 )
+from bermo_ray.results.comparison import Efficiency
 from bermo_ray.results.schemas import make_schema
 from bermo_ray.search.arm_search import EarlierTrials
 from bermo_ray.search.frontier_search import FrontierSearch
@@ -178,16 +179,22 @@ def _compare_with_match(match: str | None, table: pa.Table, answers: pa.Table) -
         if fusion == match:
             continue
         first, second = (pruned.filter(pc.equal(pruned["fusion"], f)) for f in (match, fusion))
-        result = efficiency(first, second, level)
-        if not result.ratio > 0:  # NaN too
-            lines.append(f"at {level:.4f}: one of {match} and {fusion} has no point")
-            continue
-        interval = "one seed, so no interval"
-        if result.seeds > 1:
-            interval = f"95 % over {result.seeds} seeds: {result.low:.2f} to {result.high:.2f}"
-        if result.undecided > 0.05:  # an interval of the others alone would be too narrow
-            interval = f"no interval: {result.undecided:.0%} of resamples do not get there"
-        lines.append(
-            f"at {level:.4f} {fusion} needs 1/{result.ratio:.2f} of {match}'s weights ({interval})"
-        )
+        try:
+            lines.append(_describe_efficiency(efficiency(first, second, level), match, fusion))
+        except UserError as error:  # the search confirmed one with other seeds than the other
+            lines += [f"at {level:.4f}: no comparison; {problem}" for problem in error.problems]
     return lines
+
+
+def _describe_efficiency(result: Efficiency, match: str, fusion: str) -> str:
+    """One line: how many times fewer weights one fusion needs, with the interval."""
+    if result.unreached:
+        return (
+            f"at {result.level:.4f}: one of {match} and {fusion} does not get there in "
+            f"{result.unreached} of {result.seeds} seeds"
+        )
+    interval = f"95 % over {result.seeds} seeds: {result.low:.2f} to {result.high:.2f}"
+    if result.seeds == 1:
+        interval = "one seed, so no interval"
+    needs = f"{fusion} needs 1/{result.ratio:.2f} of {match}'s weights"
+    return f"at {result.level:.4f} {needs} ({interval})"

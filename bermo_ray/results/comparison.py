@@ -1,123 +1,112 @@
 """Parameter efficiency of one set of trials over another (docs/methods.md §4)."""
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bermo_ray.errors import UserError
 from bermo_ray.results.frontier import above_all_before, interpolate, usable
+
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """``ratio``: remaining weights of the first over those of the second at the metric ``level``;
-    above 1 the second is smaller. ``low`` to ``high``: 95 % of the bootstrap over ``seeds``, NaN
-    of one seed. ``undecided``: share of resamples where one of them does not reach the level."""
+    """How much smaller the second set of trials is than the first at a metric.
+
+    Attributes:
+        level: The metric.
+        ratio: Remaining weights of the first over those of the second: above 1 the second is
+            smaller. NaN where one of them does not reach the level in some seed.
+        low: Lower end of the 95 % interval of the ratio; NaN of one seed.
+        high: Its upper end.
+        seeds: How many there are.
+        unreached: In how many of them one of the two does not reach the level.
+    """
 
     level: float
     ratio: float
     low: float
     high: float
     seeds: int
-    undecided: float
+    unreached: int
 
 
-def efficiency(
-    first: pa.Table, second: pa.Table, level: float, resamples: int = 1000, seed: int = 0
-) -> Efficiency:
-    """Parameter efficiency of the second set of trials over the first at a metric level
-    (docs/methods.md §4): along frontiers of means over seeds, with a bootstrap interval over seeds.
+def efficiency(first: pa.Table, second: pa.Table, level: float) -> Efficiency:
+    """Parameter efficiency of the second set of trials over the first at a metric level.
 
-    A resample draws as many seeds as there are, with replacement; a recipe's mean is over those of
-    its seeds that were drawn, and one with none of them is not a point of that resample.
+    Seeds are the unit: each seed's own frontier gives its log remaining weights at the level, and
+    the difference of the two means of logs has a Welch t interval. Swapping the two sets gives the
+    reciprocal. Of each set, the recipes with most seeds count.
 
     Args:
         first: Trials of one group; rows that are not usable are left out.
-        second: Trials of the group that is compared with it.
+        second: Trials of the group that is compared with it, with the same seeds.
         level: The metric at which remaining weights are compared.
-        resamples: Of the bootstrap.
-        seed: Of the bootstrap's draws.
+
+    Raises:
+        UserError: the two have different seeds.
     """
-    sides = [_Side(usable(table)) for table in (first, second)]
-    common_seeds = sides[0].seeds & sides[1].seeds
-    all_seeds = sorted(sides[0].seeds | sides[1].seeds)
-
-    def ratio(weights: np.ndarray) -> float:
-        numerator, denominator = (side.remaining_at(level, all_seeds, weights) for side in sides)
-        return numerator / denominator
-
-    low = high = float("nan")
-    undecided = 0.0
-    if len(common_seeds) > 1:
-        draws, times = _draw_seeds(len(all_seeds), resamples, seed)
-        ratios = np.repeat([ratio(weights.astype(float)) for weights in draws], times)
-        finite = ratios[np.isfinite(ratios)]
-        undecided = 1 - len(finite) / resamples
-        if len(finite):
-            low, high = (float(v) for v in np.quantile(finite, [0.025, 0.975]))
-    point = ratio(np.ones(len(all_seeds)))
-    return Efficiency(level, point, low, high, len(common_seeds), undecided)
+    logs = [_log_remaining_by_seed(usable(table), level) for table in (first, second)]
+    seeds = [sorted(by_seed) for by_seed in logs]
+    if seeds[0] != seeds[1]:
+        raise UserError(
+            f"seeds: one has {_listed(seeds[0])}, the other {_listed(seeds[1])}; compare what was "
+            "run with the same"
+        )
+    a, b = (np.array([by_seed[seed] for seed in seeds[0]]) for by_seed in logs)
+    unreached = int(np.sum(~np.isfinite(a - b)))
+    if unreached or len(a) == 0:
+        return Efficiency(level, math.nan, math.nan, math.nan, len(a), unreached)
+    difference, half_width = float(a.mean() - b.mean()), _welch_half_width(a, b)
+    low, high = math.exp(difference - half_width), math.exp(difference + half_width)
+    return Efficiency(level, math.exp(difference), low, high, len(a), 0)
 
 
-def _draw_seeds(count: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct resamples as how often each seed was drawn, and how many times each came up."""
-    random = np.random.default_rng(seed)
-    draws = random.multinomial(count, np.full(count, 1 / count), size=resamples)
-    distinct, times = np.unique(draws, axis=0, return_counts=True)
-    return distinct, times
+def _listed(seeds: list[int]) -> str:
+    return ", ".join(map(str, seeds)) or "none"
 
 
-class _Side:
-    """Recipes by seeds, without those that can't be on any resample's frontier."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.seeds = set(pc.unique(table["seed"]).to_pylist())
-        codes = pc.dictionary_encode(table["recipe"]).combine_chunks().indices.to_numpy()
-        remaining, metric = table["remaining"].to_numpy(), table["metric"].to_numpy()
-        kept = ~_never_counts(codes, remaining, metric, len(self.seeds))[codes]
-        self.codes = np.unique(codes[kept], return_inverse=True)[1]
-        self.remaining, self.metric = remaining[kept], metric[kept]
-        self.row_seeds = table["seed"].to_numpy()[kept]
-
-    def remaining_at(self, level: float, seeds: Sequence[int], weights: np.ndarray) -> float:
-        """Remaining weights at the level, of frontiers of weighted means over seeds."""
-        if len(self.codes) == 0:
-            return float("nan")
-        weight = weights[np.searchsorted(seeds, self.row_seeds)]
-        columns = (np.ones_like(self.remaining), self.remaining, self.metric)
-        sums = [np.bincount(self.codes, weight * values) for values in columns]
-        drawn = sums[0] > 0
-        remaining, metric = sums[1][drawn] / sums[0][drawn], sums[2][drawn] / sums[0][drawn]
-        order = np.lexsort((-metric, remaining))
-        remaining, metric = remaining[order], metric[order]
-        starts = np.zeros(len(remaining), dtype=bool)
-        starts[:1] = True
-        on_front = above_all_before(metric, starts) if len(remaining) else starts
-        return interpolate(remaining[on_front], metric[on_front], level)
+def _log_remaining_by_seed(table: pa.Table, level: float) -> dict[int, float]:
+    """Log remaining weights at the level along each seed's own frontier; NaN where it does not
+    reach it."""
+    recipes = pc.dictionary_encode(table["recipe"]).combine_chunks().indices.to_numpy()
+    seeds, remaining = table["seed"].to_numpy(), table["remaining"].to_numpy()
+    if len(seeds) == 0:
+        return {}
+    pairs = np.unique(np.stack([recipes, seeds]), axis=1)
+    counts = np.bincount(pairs[0], minlength=int(recipes.max()) + 1)
+    kept = counts[recipes] == counts.max()
+    metric = table["metric"].to_numpy()
+    return {
+        int(seed): _log_remaining_at(remaining[rows], metric[rows], level)
+        for seed in np.unique(seeds[kept])
+        for rows in [kept & (seeds == seed)]
+    }
 
 
-def _never_counts(
-    codes: np.ndarray, remaining: np.ndarray, metric: np.ndarray, seeds: int
-) -> np.ndarray:
-    """Which recipes are on no resample's frontier.
+def _log_remaining_at(remaining: np.ndarray, metric: np.ndarray, level: float) -> float:
+    order = np.lexsort((-metric, remaining))
+    remaining, metric = remaining[order], metric[order]
+    starts = np.zeros(len(remaining), dtype=bool)
+    starts[:1] = True
+    on_front = above_all_before(metric, starts)
+    return math.log(interpolate(remaining[on_front], metric[on_front], level))
 
-    A mean lies between a recipe's extremes: what is beaten at its best by another at its worst,
-    and that other is there in every resample, never counts.
-    """
-    count = int(codes.max()) + 1 if len(codes) else 0
-    least, most = np.full(count, np.inf), np.full(count, -np.inf)  # remaining
-    best, worst = np.full(count, -np.inf), np.full(count, np.inf)  # metric
-    np.minimum.at(least, codes, remaining)
-    np.maximum.at(most, codes, remaining)
-    np.maximum.at(best, codes, metric)
-    np.minimum.at(worst, codes, metric)
-    always = np.bincount(codes, minlength=count) == seeds
-    order = np.argsort(most[always], kind="stable")
-    reached = np.maximum.accumulate(worst[always][order]) if always.any() else np.empty(0)
-    sparser = np.searchsorted(most[always][order], least, side="left")
-    beaten = np.zeros(count, dtype=bool)
-    has_sparser = sparser > 0
-    beaten[has_sparser] = reached[sparser[has_sparser] - 1] > best[has_sparser]
-    return beaten
+
+def _welch_half_width(a: np.ndarray, b: np.ndarray) -> float:
+    """Half of the 95 % interval of the difference of two means, by Welch's t; NaN of one each."""
+    from scipy.stats import t
+
+    if len(a) < 2 or len(b) < 2:
+        return math.nan
+    errors = [float(values.var(ddof=1)) / len(values) for values in (a, b)]
+    if sum(errors) == 0:
+        return 0.0
+    degrees = sum(errors) ** 2 / sum(
+        e**2 / (len(v) - 1) for e, v in zip(errors, (a, b), strict=True)
+    )
+    return float(t.ppf((1 + _CONFIDENCE) / 2, degrees)) * math.sqrt(sum(errors))
