@@ -57,6 +57,7 @@ class Arm:
     to_confirm: list[Trial] = field(default_factory=list)
 
     def refuse(self, why: str) -> None:
+        """Ends it: its target can't be searched for."""
         self.phase, self.refusal = Phase.REFUSED, why
 
 

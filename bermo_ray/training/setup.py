@@ -191,7 +191,7 @@ def set_up(
 
 def find_redraw_problems(trial: Trial, task: Task) -> list[str]:
     """What the trial would keep of rows that are drawn anew every epoch, one line each."""
-    if not task.head.redraws_targets:
+    if not task.head.redraws_gold:
         return []
     why = f"{task.name} hides other pieces in every epoch"
     problems = []

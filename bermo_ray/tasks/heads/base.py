@@ -52,7 +52,7 @@ class HeadKind(ABC):
     """Whether the gold is indices of pieces, which move with padding in front."""
     keeps_row_count: bool = True
     """Whether each row gives exactly one encoded row."""
-    redraws_targets: bool = False
+    redraws_gold: bool = False
     """Whether every epoch of training has gold of its own, so that nothing computed from a row's
     pieces can be kept from one epoch to the next."""
     min_length: int = 0
@@ -101,7 +101,7 @@ class HeadKind(ABC):
         """What :meth:`encode` gives, for some rows; the first of them has number ``first``."""
 
     def make_redraw(self, tokenizer: Any) -> Redraw | None:
-        """What draws a training batch's gold anew, for a kind that ``redraws_targets``."""
+        """What draws a training batch's gold anew, for a kind that ``redraws_gold``."""
         return None
 
     def logits(self, output: Any, attention_mask: torch.Tensor | None = None) -> Logits:

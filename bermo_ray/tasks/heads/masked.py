@@ -77,7 +77,7 @@ class Masked(LabelledPieces):
     name = "masked"
     columns = ("text",)
     stock_class = "AutoModelForMaskedLM"
-    redraws_targets = True
+    redraws_gold = True
 
     def encode(self, task: "Task", rows: pa.Table, tokenizer: Any, max_length: int) -> Columns:
         """Pieces are hidden last, by the numbers of the encoded rows, so that a metric measured

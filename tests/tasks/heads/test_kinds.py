@@ -80,7 +80,7 @@ def test_stock_models_are_told_of_the_classes() -> None:
 
 
 def test_a_teachers_logits_are_packed_and_unpacked() -> None:
-    taught = {name: head for name, head in HEADS.items() if not head.redraws_targets}
+    taught = {name: head for name, head in HEADS.items() if not head.redraws_gold}
     widths = {name: head.teacher_width(("a", "b", "c")) for name, head in taught.items()}
     assert widths == {"sequence": 3, "regression": 1, "token": 3, "span": 2}
     sides = (torch.randn(2, 5), torch.randn(2, 5))
