@@ -24,7 +24,6 @@ from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.command_line.program import EXIT_INTERRUPTED, run_command
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
-from bermo_ray.record import Listener
 from bermo_ray.search.plan import Plan
 from bermo_ray.study import STUDY_FILE, Study, find_problems
 from bermo_ray.tasks.registry import get_task
@@ -141,7 +140,7 @@ def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
         backend=options.backend,
         concurrent=options.concurrent,
         plugins=options.plugin,
-        listeners=[_Terminator(), _make_display(options.name, plan)],
+        listeners=[_make_display(options.name, plan)],
     )
     try:
         study.check(options.resume)
@@ -152,21 +151,22 @@ def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
     return study
 
 
+class _StudyDisplay(Display):
+    """The display of a program: a terminated process saves its state as one that is stopped by
+    Ctrl-C. Ray sets a handler of its own when it starts, so this one is set behind it."""
+
+    def on_open(self, most_trials: int, concurrent: int, where: str) -> None:
+        super().on_open(most_trials, concurrent, where)
+        signal.signal(signal.SIGTERM, lambda signum, frame: signal.raise_signal(signal.SIGINT))
+
+
 def _make_display(name: str, plan: Plan) -> Display:
     tasks = {trial.data.task for trial in plan.representatives()}
     try:
         metrics = {get_task(task).metric for task in tasks}
     except UserError:  # the check of the trials says it better
         metrics = set()
-    return Display(name, metrics.pop() if len(metrics) == 1 else "metric", len(tasks) > 1)
-
-
-class _Terminator(Listener):
-    """Has a terminated process save its state as one that is stopped by Ctrl-C. Ray sets a handler
-    of its own when it starts, so this one is set behind it."""
-
-    def on_open(self, most_trials: int, concurrent: int, where: str) -> None:
-        signal.signal(signal.SIGTERM, lambda signum, frame: signal.raise_signal(signal.SIGINT))
+    return _StudyDisplay(name, metrics.pop() if len(metrics) == 1 else "metric", len(tasks) > 1)
 
 
 def _run_trials(session: Session[O]) -> pa.Table:
