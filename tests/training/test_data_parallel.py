@@ -50,6 +50,7 @@ def worker(rank: int, trial_json: str, folder: str) -> None:
     reports = [report.to_dict() for report in reporter.reports]
     result = {"reports": reports, "state": state, "masks": seen.get("masks")}
     Path(folder, f"{rank}.json").write_text(json.dumps(result))
+    dist.barrier()  # whoever leaves first would break the other's connections
     dist.destroy_process_group()
 
 
@@ -108,6 +109,7 @@ def noisy_worker(rank: int, folder: str) -> None:
     mask = form / dense
     gradients = {"mask": mask, "grad": grad * mask, "averaged": layer.weight.grad}
     torch.save(gradients, Path(folder, f"{rank}.pt"))
+    dist.barrier()  # whoever leaves first would break the other's connections
     dist.destroy_process_group()
 
 
