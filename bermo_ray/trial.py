@@ -127,7 +127,6 @@ class Pruning(_Section):
     flat_end: int = Field(
         1, ge=0, description="steps at full sparsity, in multiples of the warm-up"
     )
-    freeze_embeddings: bool = True
     name_pattern: str | None = Field(
         None, description="regular expression: mask only matrices whose name matches somewhere"
     )
@@ -269,6 +268,7 @@ class Trial(_Section):
         None, description="folder of an earlier trial's checkpoint that training starts from"
     )
     optimizer: Optimizer = Optimizer()
+    freeze_embeddings: bool | None = Field(None, description="None: while pruning")
     mode: Literal["finetune", "features"] = Field(
         "finetune", description="features: backbone frozen, fusion and head alone learn"
     )
@@ -284,9 +284,11 @@ class Trial(_Section):
     seed: int = Field(0, ge=0, lt=2**31)
 
     @model_validator(mode="after")
-    def _features_are_not_pruned(self) -> Self:
+    def _features_are_frozen(self) -> Self:
         if self.mode == "features" and self.pruning is not None:
             raise ValueError("mode 'features' freezes the weights that pruning would mask")
+        if self.mode == "features" and self.freeze_embeddings is False:
+            raise ValueError("freeze_embeddings: got False, but mode 'features' freezes them too")
         return self
 
     @model_validator(mode="after")
@@ -374,6 +376,14 @@ class Trial(_Section):
     def recipe(self) -> str:
         """Identity but for the seed: what trials over several seeds share."""
         return self.model_copy(update={"seed": 0}).id
+
+    @property
+    def embeddings_frozen(self) -> bool:
+        """Whether fine-tuning leaves the embeddings as they are; where ``freeze_embeddings`` does
+        not say, it does while pruning."""
+        if self.freeze_embeddings is None:
+            return self.pruning is not None
+        return self.freeze_embeddings
 
     def warmup_steps(self, total_steps: int) -> int:
         """w of docs/methods.md §2: given as steps, or as a share of all steps."""

@@ -50,12 +50,7 @@ def mix(base: Trial, options: Options, size: float, count: int, depth: int) -> T
     density = size * depth / (depth - count)
     if density > 1 + 1e-6:
         return None
-    pruning = {
-        "method": options.method,
-        "target_density": density,
-        "flat_end": 2,
-        "freeze_embeddings": False,  # as in the mixes that only drop
-    }
+    pruning = {"method": options.method, "target_density": density, "flat_end": 2}
     if options.method == "soft_movement":
         pruning["initial_threshold"] = 0.1  # τ is constant: the density alone changes
     drop = {"strategy": options.strategy, "count": count}
@@ -79,6 +74,7 @@ def plan(options: Options) -> Grid:
         for name in ("learning_rate", "score_learning_rate")
     }
     base = options.base_trial("drop_and_prune").replace(**rates)
+    base = base.replace(freeze_embeddings=False)  # alike in all mixes, whether they prune or not
     depth = starting_depth(base)
     counts = range(depth) if options.counts is None else options.counts
     if bad := [count for count in counts if not 0 <= count < depth]:

@@ -74,7 +74,7 @@ def test_defaults_never_change() -> None:
         "backbone": "embedded", "fusion.name": "last", "fusion.norm": "layer",
         "fusion.dropout": 0.1, "fusion.weighting": "softmax", "fusion.learn_gamma": True,
         "fusion.alpha_init": "xavier", "fusion.mixed_states": None, "layer_drop": None,
-        "pruning.flat_start": 1, "pruning.flat_end": 1, "pruning.freeze_embeddings": True,
+        "pruning.flat_start": 1, "pruning.flat_end": 1, "freeze_embeddings": None,
         "distillation": None, "optimizer.learning_rate": 3e-5,
         "optimizer.score_learning_rate": 1e-2, "optimizer.weight_decay": 0.0,
         "optimizer.warmup": 0.1, "optimizer.max_gradient_norm": 1.0,
@@ -92,6 +92,16 @@ def test_defaults_never_change() -> None:
         (Magnitude(), ranked | {"pruning.scope": "local"}),
     ):
         assert (golden | own).items() <= Trial(pruning=pruning).flat().items()
+
+
+def test_embeddings_are_frozen_while_pruning_unless_the_trial_says_otherwise() -> None:
+    dense, pruned = Trial(), Trial(pruning=L0())
+    assert (dense.embeddings_frozen, pruned.embeddings_frozen) == (False, True)
+    assert dense.replace(freeze_embeddings=True).embeddings_frozen
+    assert not pruned.replace(freeze_embeddings=False).embeddings_frozen
+    line = "^freeze_embeddings: got False, but mode 'features' freezes them too$"
+    with pytest.raises(UserError, match=line):
+        dense.replace(mode="features", freeze_embeddings=False)
 
 
 def test_where_the_data_lies_is_not_identity() -> None:

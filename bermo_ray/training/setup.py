@@ -177,7 +177,7 @@ def set_up(
     total = trial.epochs * per_epoch
     warmup = trial.warmup_steps(total)
     pruner = build_pruner(trial.pruning, model, total, warmup)
-    if trial.pruning and trial.pruning.freeze_embeddings:
+    if trial.embeddings_frozen:
         backbone.embedding_module(model.network).requires_grad_(False)
     optimizer, rates = build_optimizer(trial.optimizer, model, pruner, total, warmup)
     run = TrainingRun(
