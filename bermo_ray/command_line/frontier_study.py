@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from bermo_ray.command_line.options import OneTaskOptions, by_backbone, default
 from bermo_ray.command_line.shell import Session
 from bermo_ray.errors import UserError
-from bermo_ray.record import Report, Status
+from bermo_ray.record import DECIDING, Report, Status
 from bermo_ray.results import (
     average_seeds,
     efficiency,
@@ -34,23 +34,26 @@ from bermo_ray.study import read_creation_time
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.trial import Pruning, Trial
 
-_DEFAULT_MATCH_TARGET = "0.99x"  # of the matched arm's own dense baseline
+SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # remaining weights at which arms are shown
+SHARES = (0.95, 0.97, 0.99)  # of the better dense baseline, at which they are compared
+_TRIALS, _TARGET_TRIALS = 5, 16  # of a search that looks for all of a frontier, or for one point
 ANSWERS = make_schema(
     ("fusion", pa.string(), ""),
-    ("target_metric", pa.float64(), "metric asked for"),
-    ("dense_metric", pa.float64(), "the baseline's, mean over seeds"),
-    ("met", pa.bool_(), "whether a recipe met it on average, over all seeds"),
-    ("recipe", pa.string(), "that one, the sparsest; else the one that came closest"),
+    ("target_metric", pa.float64(), "metric asked for, on the rows that are reported"),
+    ("dense_metric", pa.float64(), "the dense baseline's there, mean over seeds"),
+    ("recipe", pa.string(), "the one that the search chose; null: no pruned trial completed"),
     ("trial_id", pa.string(), "with the first seed"),
-    ("earlier", pa.bool_(), "whether that one is an earlier study's"),
     ("multiplier", pa.float64(), "λ"),
     ("learning_rate", pa.float64(), ""),
     ("score_learning_rate", pa.float64(), ""),
-    ("remaining", pa.float64(), "mean over seeds"),
-    ("metric", pa.float64(), "mean over seeds"),
-    ("seeds", pa.int64(), "how many it has"),
+    ("remaining", pa.float64(), "mean over the reported seeds"),
+    ("metric", pa.float64(), "mean over the reported seeds, on rows that did not choose"),
+    ("metric_interval", pa.float64(), "half of its 95 % interval, by t; null of one seed"),
+    ("met", pa.bool_(), "whether that mean meets the target"),
+    ("seeds", pa.int64(), "how many report"),
+    ("seeds_failed", pa.int64(), "how many of them have no result"),
     ("seeds_met", pa.int64(), "how many met the target"),
-    ("sureness", pa.float64(), "chance that its mean meets it, by t, without the first seed"),
+    ("sureness", pa.float64(), "chance that the recipe's mean over seeds meets it"),
 )
 
 
@@ -58,39 +61,72 @@ ANSWERS = make_schema(
 class FrontierOptions(OneTaskOptions):
     """Options of a search over λ and rates."""
 
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds: each is a search of its own; with --target, they report what was chosen."""
     fusions: tuple[str, ...] = ("last", "bermo")
     """What is compared."""
-    trials: int = 8
-    """Trials searched for each fusion."""
+    trials: Annotated[int | None, default(f"{_TRIALS}; {_TARGET_TRIALS} with --target")] = None
+    """Pruned trials of each fusion, in each search."""
+    dense_trials: Annotated[int | None, default("a third of --trials, at least 2")] = None
+    """Learning rates tried without pruning, for the dense baseline of each fusion."""
     multipliers: Annotated[Range | None, by_backbone] = None
     """Range of λ, the multiplier of the penalty (log scale)."""
     learning_rates: Annotated[Range | None, by_backbone] = None
     """Range of the weights' learning rate (log scale)."""
     score_learning_rates: Annotated[Range | None, by_backbone] = None
-    """Range of the learning rate of mask scores and fusion scalars (log scale)."""
+    """Range of the learning rate of mask scores (log scale)."""
+    levels: Annotated[tuple[float, ...] | None, default("0.95 0.97 0.99, of several seeds")] = None
+    """Compare the fusions where they keep these shares of the better dense baseline."""
     target: Annotated[str | None, default("the complete frontier")] = None
     """Search for the fewest weights that keep a metric: 0.885, or 0.99x of the dense baseline."""
-    match: Annotated[str | None, default("each its own")] = None
-    """The other fusions aim at what this one's answer reached (its own target: 0.99x, if none)."""
+    search_seed: int = 1000
+    """With --target: the seed that searches, none of those that report."""
     fresh: bool = False
-    """Learn nothing from earlier studies in the store."""
+    """With --target: learn nothing from earlier studies in the store."""
 
 
 F = TypeVar("F", bound=FrontierOptions)
 
 
 def plan_frontier(options: FrontierOptions, pruning: Pruning) -> Plan:
-    """Dense baselines, then λ and rates of each fusion: the frontier, or a target on it."""
+    """Dense trials, then λ and rates of each fusion: the frontier, or a target on it.
+
+    Raises:
+        UserError: a target that can't be reached, or options that do not go together.
+    """
     space = make_space(options, pruning)
-    base = next(iter(space.arms.values()))
-    earlier = [] if options.fresh else read_earlier(options, base.data.data_dir)
-    if options.target is None and options.match is None:
-        return FrontierSearch(space, options.trials, options.seeds, earlier)
-    target = Target.parse(options.target or _DEFAULT_MATCH_TARGET)
+    if options.target is None:
+        _check_levels(options)
+        return FrontierSearch(
+            space, options.trials or _TRIALS, options.seeds, options.dense_trials
+        )
+    if options.levels is not None:
+        raise UserError("levels: they compare complete frontiers; `target` asks for one point")
+    target = Target.parse(options.target)
     metric = get_task(options.task).metric
     if not target.relative and target.value > 1:
         raise UserError(f"target: got {target.value:g}, but {metric} is at most 1")
-    return TargetSearch(space, target, options.trials, options.seeds, options.match, earlier)
+    base = next(iter(space.arms.values()))
+    return TargetSearch(
+        space,
+        target,
+        options.trials or _TARGET_TRIALS,
+        options.seeds,
+        options.search_seed,
+        [] if options.fresh else read_earlier(options, base.data.data_dir),
+        options.dense_trials,
+    )
+
+
+def _check_levels(options: FrontierOptions) -> None:
+    if options.levels is None:
+        return
+    if len(options.seeds) < 2:
+        raise UserError("seeds: one seed gives no interval to compare by; give two or more")
+    if len(options.fusions) < 2:
+        raise UserError(f"levels: got one fusion, {options.fusions[0]}; comparing takes two")
+    if bad := [share for share in options.levels if not 0 < share <= 1]:
+        raise UserError(f"levels: got {bad[0]:g}, expected shares of the baseline, 0 < share <= 1")
 
 
 def make_space(options: FrontierOptions, pruning: Pruning) -> Space:
@@ -140,8 +176,8 @@ def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrial
         with contextlib.suppress(UserError):  # what it names is of a plug-in that is not loaded
             trial = Trial.from_json(row["trial_json"])
             if trial.data.data_dir == data_dir:  # it is not part of a trial's id
-                figures = {name: row[name] for name in ("metric", "remaining")}
-                earlier.append((trial, Report(status=Status.COMPLETED, **figures)))
+                known = {name: row[name] for name in DECIDING if row.get(name) is not None}
+                earlier.append((trial, Report.from_dict(known)))
     return earlier
 
 
@@ -163,38 +199,3 @@ def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
     if isinstance(plan, TargetSearch) and plan.refusals:
         raise UserError(*plan.refusals)
     return front
-
-
-def _compare_with_match(match: str | None, table: pa.Table, answers: pa.Table) -> list[str]:
-    """How many times fewer weights the others need than the fusion that is matched."""
-    if match is None:
-        return []
-    recipes = keep_most_seeds(average_seeds(table))["recipe"]
-    pruned = table.filter(
-        pc.and_(pc.not_equal(table["method"], "dense"), pc.is_in(table["recipe"], recipes))
-    )
-    lines = []
-    for row in answers.to_pylist():
-        fusion, level = row["fusion"], row["target_metric"]
-        if fusion == match:
-            continue
-        first, second = (pruned.filter(pc.equal(pruned["fusion"], f)) for f in (match, fusion))
-        try:
-            lines.append(_describe_efficiency(efficiency(first, second, level), match, fusion))
-        except UserError as error:  # the search confirmed one with other seeds than the other
-            lines += [f"at {level:.4f}: no comparison; {problem}" for problem in error.problems]
-    return lines
-
-
-def _describe_efficiency(result: Efficiency, match: str, fusion: str) -> str:
-    """One line: how many times fewer weights one fusion needs, with the interval."""
-    if result.unreached:
-        return (
-            f"at {result.level:.4f}: one of {match} and {fusion} does not get there in "
-            f"{result.unreached} of {result.seeds} seeds"
-        )
-    interval = f"95 % over {result.seeds} seeds: {result.low:.2f} to {result.high:.2f}"
-    if result.seeds == 1:
-        interval = "one seed, so no interval"
-    needs = f"{fusion} needs 1/{result.ratio:.2f} of {match}'s weights"
-    return f"at {result.level:.4f} {needs} ({interval})"

@@ -1,85 +1,122 @@
-"""What the searches over arms share: dense baselines, a warm start from earlier trials, preview."""
+"""What the searches over arms share: dense trials on equal terms, samplers, preview."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 import optuna
 
 from bermo_ray.record import Report
 from bermo_ray.search.plan import Plan, PreviewRow, preview_row
-from bermo_ray.search.space import Space
+from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.trial import Trial
 
 EarlierTrials = Sequence[tuple[Trial, Report]]  # of other studies, that completed
+_LEARNING_RATE = "optimizer__learning_rate"  # what a dense trial shares with the pruned ones
 _SAMPLER_SEED_STRIDE = 1009  # a prime, so that arms of studies with near seeds draw other numbers
 
 
-def dense_baseline(arm: Trial, seed: int) -> Trial:
-    """An arm's trial with nothing pruned, which its pruned ones are compared with."""
-    return arm.replace(pruning=None, seed=seed)
+def dense_trials(arm: Trial, rates: LogUniform | None, count: int, seed: int) -> list[Trial]:
+    """Trials of an arm with nothing pruned but the same parameters frozen: at ``count`` learning
+    rates evenly spread over the range, or at the arm's own where none is searched."""
+    dense = arm.replace(pruning=None, freeze_embeddings=arm.embeddings_frozen, seed=seed)
+    if rates is None:
+        return [dense]
+    shares = [(number + 0.5) / count for number in range(count)]
+    return [dense.replace(**{_LEARNING_RATE: rates.quantile(share)}) for share in shares]
 
 
 class ArmSearch(Plan):
-    """Searches each arm of a space by an Optuna study of its own, after dense baselines.
+    """Searches the arms of a space by Optuna studies, each with dense trials on equal terms: the
+    learning rate of dense trials is searched too, over the same range, with a share of the trials.
 
     Args:
         space: The arms and the ranges of their numbers.
-        trials_per_arm: Trials searched for each arm, with the first seed.
-        seeds: Seeds of the baselines and of what is repeated; the first is the search's own.
-        earlier: Finished trials of other studies; those of the same kind warm the search up.
+        trials_per_arm: Pruned trials of one search of an arm.
+        seeds: Seeds that the report stands on.
+        n_dense_trials: Learning rates tried without pruning in one search of an arm; a third of
+            ``trials_per_arm``, and at least two, if not given.
     """
+
+    chooses = True
 
     def __init__(
         self,
         space: Space,
         trials_per_arm: int,
         seeds: tuple[int, ...],
-        earlier: EarlierTrials = (),
+        n_dense_trials: int | None = None,
     ) -> None:
         self.space, self.trials_per_arm, self.seeds = space, trials_per_arm, seeds
-        self.earlier = earlier
-        self.baselines = [
-            dense_baseline(arm, seed) for seed in seeds for arm in space.arms.values()
-        ]
+        self.n_dense_trials = n_dense_trials or max(2, trials_per_arm // 3)
 
-    def sampler_seed(self, arm: str) -> int:
-        """A seed for each arm's sampler."""
+    def dense_trials_of(self, arm: str, seed: int) -> list[Trial]:
+        """What stands for an arm's dense baseline until the best learning rate is chosen."""
+        rates = self.space.ranges.get(_LEARNING_RATE)
+        return dense_trials(self.space.arms[arm], rates, self.n_dense_trials, seed)
+
+    def sampler_seed(self, arm: str, seed: int) -> int:
+        """A sampler's seed for each arm and seed."""
         index = list(self.space.arms).index(arm)
-        return (self.seeds[0] + _SAMPLER_SEED_STRIDE * index) % 2**32
+        return (seed + _SAMPLER_SEED_STRIDE * (index + 1)) % 2**32
 
-    def earlier_of(self, arm: str) -> Iterator[tuple[Trial, dict[str, float], Report]]:
-        """Earlier pruned trials that an arm might have asked for, with their coordinates."""
-        for trial, report in self.earlier:
-            if trial.pruning is None or not report.usable("remaining", "metric"):
-                continue
-            if (coordinates := self.space.coordinates(arm, trial)) is not None:
-                yield trial, coordinates, report
-
-    def ask_study(self, study: optuna.Study, arm: str) -> tuple[optuna.Trial, Trial]:
+    def ask_study(self, study: optuna.Study, arm: str, seed: int) -> tuple[optuna.Trial, Trial]:
         """What an arm's Optuna study wants to try next, as Optuna's trial and as ours."""
         asked = study.ask(dict(self.space.distributions))
-        return asked, self.space.arms[arm].replace(**asked.params, seed=self.seeds[0])
+        return asked, self.space.arms[arm].replace(**asked.params, seed=seed)
 
-    def representatives(self) -> list[Trial]:
-        return [*self.space.arms.values(), *self.baselines]
+    def searched_seeds(self) -> tuple[int, ...]:
+        """Seeds of the searches: each has ``trials_per_arm`` trials of every arm."""
+        return self.seeds
 
-    def known_values(self, number: int) -> dict[str, float]:
-        """What is decided beforehand of every arm's n-th trial, from 0; nothing unless a search
-        says so."""
+    def known_values(self, number: int, seed: int) -> dict[str, float]:
+        """What is decided beforehand of the n-th pruned trial of a search, from 0; nothing unless
+        a search says so."""
         return {}
 
+    def representatives(self) -> list[Trial]:
+        arms = self.space.arms
+        pruned = [arm.replace(seed=seed) for seed in self.searched_seeds() for arm in arms.values()]
+        dense = [self.dense_trials_of(arm, seed) for seed in self.seeds for arm in arms]
+        return pruned + [trial for trials in dense for trial in trials]
+
     def preview(self) -> list[PreviewRow]:
-        rows = [preview_row(trial) | {"id": trial.id} for trial in self.baselines]
-        for number in range(self.trials_per_arm):
-            known = self.known_values(number)
-            values = {
-                key.split("__")[-1].replace("_", " "): f"{known[key]:.3g}"
-                if key in known
-                else f"{span.low:g}–{span.high:g}"
-                for key, span in self.space.ranges.items()
-            }
-            for arm in self.space.arms.values():
-                rows.append(preview_row(arm) | values | {"id": "by search"})
+        rows = [
+            preview_row(trial) | self._shown_values(trial) | {"id": trial.id}
+            for seed in self.searched_seeds()
+            for arm in self.space.arms
+            for trial in self.dense_trials_of(arm, seed)
+        ]
+        for number, seed, arm in self._slots():
+            trial = self.space.arms[arm].replace(seed=seed)
+            rows.append(
+                preview_row(trial) | self._shown_ranges(number, seed) | {"id": "by search"}
+            )
         return rows
 
+    def _slots(self) -> Iterator[tuple[int, int, str]]:
+        """Number, seed and arm of every pruned trial that is searched, in the order of asking."""
+        for number in range(self.trials_per_arm):
+            for seed in self.searched_seeds():
+                for arm in self.space.arms:
+                    yield number, seed, arm
+
+    def _shown_ranges(self, number: int, seed: int) -> dict[str, str]:
+        known = self.known_values(number, seed)
+        return {
+            _shown_name(key): f"{known[key]:.3g}" if key in known else f"{span.low:g}–{span.high:g}"
+            for key, span in self.space.ranges.items()
+        }
+
+    def _shown_values(self, dense: Trial) -> dict[str, str]:
+        if _LEARNING_RATE not in self.space.ranges:
+            return {}
+        return {_shown_name(_LEARNING_RATE): f"{dense.optimizer.learning_rate:.3g}"}
+
     def to_json(self) -> str:
-        return self.space.to_json()
+        content = json.loads(self.space.to_json())
+        numbers = {"seeds": list(self.seeds), "trials_per_arm": self.trials_per_arm}
+        return json.dumps(content | numbers | {"n_dense_trials": self.n_dense_trials})
+
+
+def _shown_name(key: str) -> str:
+    return key.split("__")[-1].replace("_", " ")

@@ -66,6 +66,11 @@ class GaussianProcess:
         noise = np.exp(p[-1]) * np.eye(len(kernel))
         return np.asarray(cholesky(kernel + noise, lower=True, check_finite=False))
 
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a value around the surface."""
+        return self.scale * float(np.exp(self.log_parameters[-1] / 2))
+
     def predict(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of the surface itself, without the noise of a trial."""
         p = self.log_parameters

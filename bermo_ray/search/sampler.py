@@ -1,7 +1,7 @@
 """An Optuna sampler for `fewest remaining weights with metric ≥ target` (docs/methods.md §4)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ class TargetSampler(optuna.samplers.BaseSampler):
 
     Remaining weights fall with λ and the metric falls with them, so the first trials halve the
     bracket of log λ: up where the target was met, down where it was not. Then two Gaussian
-    processes, of the log odds of remaining weights (log r where few remain, and a straight line
-    through the middle, as λ does it) and of the metric, choose the point of the greatest expected
+    processes, of the log odds of remaining weights (:func:`size_scale`) and of the metric, choose the point of the greatest expected
     improvement times the probability to meet the target; while nothing has met it, the point most
     likely to. Trials that still run count as what is believed of them.
 
@@ -75,7 +74,7 @@ class TargetSampler(optuna.samplers.BaseSampler):
         running = [
             t for t in others if t.state == TrialState.RUNNING and len(t.params) == len(names)
         ]
-        points, busy = _to_unit_cube(known, names, spans), _to_unit_cube(running, names, spans)
+        points, busy = to_unit_cube(known, names, spans), to_unit_cube(running, names, spans)
         if len(known) < self.n_bracketing_trials:
             point = self._bracket_sparsity(known, points, busy, names)
         else:
@@ -116,7 +115,7 @@ class TargetSampler(optuna.samplers.BaseSampler):
     ) -> np.ndarray:
         short = np.array([shortfall(t) for t in known])
         sized = np.array([SIZE_UNKNOWN not in t.user_attrs for t in known])
-        sizes = logit(np.clip([float(t.values[0]) for t in known], 1e-6, _DENSEST))
+        sizes = size_scale([float(t.values[0]) for t in known])
         met = (short <= 0) & sized
         best = int(np.flatnonzero(met)[np.argmin(sizes[met])]) if met.any() else None
         centre = points[int(np.argmin(short)) if best is None else best]
@@ -169,12 +168,18 @@ class TargetSampler(optuna.samplers.BaseSampler):
         return np.clip(near, 0, 1).reshape(-1, shape[-1])
 
 
+def size_scale(remaining: Sequence[float]) -> np.ndarray:
+    """Log odds of remaining weights: log r where few remain, and a straight line through the
+    middle, as λ does it. The densest count alike."""
+    return np.asarray(logit(np.clip(remaining, 1e-6, _DENSEST)))
+
+
 def shortfall(trial: FrozenTrial) -> float:
     """By how much a trial missed the target; 0 or less: it met it."""
     return float(trial.constraints[CONSTRAINT])
 
 
-def _to_unit_cube(
+def to_unit_cube(
     trials: list[FrozenTrial], names: list[str], spans: list[FloatDistribution]
 ) -> np.ndarray:
     """Parameters of trials as points of the unit cube, [n, d]."""

@@ -68,7 +68,7 @@ class GiveUpRule:
     ) -> str | None:
         """Why the trial need not go on; None: let it. ``winners``: all reports of each trial that
         met the target."""
-        if not now.finite("metric", "density") or now.metric >= target_metric:
+        if not now.finite("metric_selection", "density") or now.metric_selection >= target_metric:
             return None
         sparser = [w for w in winners if w and w[-1].density <= now.density]
         if len(sparser) < self.min_winners:
@@ -78,10 +78,10 @@ class GiveUpRule:
         if not all(self._beats(winner, now) for winner in sparser):
             return None
         return (
-            f"given up: {now.metric:.4f} at density {now.density:.2f}, where all "
+            f"given up: {now.metric_selection:.4f} at density {now.density:.2f}, where all "
             f"{len(sparser)} trials that met {target_metric:.4f} and got as sparse were better"
         )
 
     def _beats(self, winner: Sequence[Report], now: Report) -> bool:
         comparable = (r for r in winner if r.step <= now.step and r.density <= now.density)
-        return any(r.metric >= now.metric + self.margin for r in comparable)
+        return any(r.metric_selection >= now.metric_selection + self.margin for r in comparable)

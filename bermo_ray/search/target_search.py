@@ -1,36 +1,36 @@
 """The search for the fewest remaining weights that meet a target metric (docs/methods.md §4)."""
 
-import functools
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-import numpy as np
 import optuna
 
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
-from bermo_ray.search.arm_search import ArmSearch, EarlierTrials, dense_baseline
+from bermo_ray.search.answer import Choice, Sureness, choose_recipe
+from bermo_ray.search.arm_search import ArmSearch, EarlierTrials
 from bermo_ray.search.sampler import CONSTRAINT, SIZE_UNKNOWN, TargetSampler
 from bermo_ray.search.space import Space
 from bermo_ray.search.target import GiveUpRule, Target
 from bermo_ray.trial import Penalized, Trial
 
-_OBJECTIVES = ("metric", "remaining")
+_SEARCHED = ("metric_selection", "remaining")
+_REPORTED = ("metric_reported", "remaining")
 _ANSWERING = (Status.COMPLETED, Status.DIVERGED, Status.STOPPED)  # ends that tell of the metric
 
 
 class Phase(Enum):
     """Where the search of one arm stands; it only ever goes forwards."""
 
-    BASELINE = auto()  # its dense baselines run
-    MATCHING = auto()  # it waits for what the matched arm reaches
+    DENSE_SEARCH = auto()  # dense trials at several learning rates, with the search's seed
+    BASELINE = auto()  # the best of them runs with the reported seeds
     SEARCH = auto()  # its sampler is asked
-    CONFIRM = auto()  # recipes that met the target are run with the other seeds
+    REPORT = auto()  # the recipe that the search chose runs with the reported seeds
     DONE = auto()
     REFUSED = auto()  # its target can't be searched for
 
@@ -41,45 +41,58 @@ class Arm:
 
     name: str
     base: Trial
-    phase: Phase = Phase.BASELINE
+    phase: Phase = Phase.DENSE_SEARCH
     refusal: str | None = None
-    dense: dict[int, float | None] = field(default_factory=dict)  # seed -> metric; None: failed
-    target_metric: float | None = None
+    dense_search: list[tuple[Trial, Report | None]] = field(default_factory=list)
+    dense: dict[int, Report | None] = field(default_factory=dict)  # by reported seed
+    target_selection: float = math.nan  # the metric asked for, on the rows that choose
+    target_reported: float = math.nan  # and on those that are reported
     study: optuna.Study | None = None
     asked: int = 0  # of the sampler
+    waiting: list[Trial] = field(default_factory=list)  # to be asked for, but for the sampler's
     running: int = 0
     open: dict[str, list[optuna.Trial]] = field(default_factory=dict)  # by Trial.id
-    results: dict[str, dict[int, Report]] = field(default_factory=dict)  # recipe -> seed -> end
-    trials: dict[str, Trial] = field(default_factory=dict)  # recipe -> a trial of it
-    earlier_ids: set[str] = field(default_factory=set)  # trials that other studies ran
     winners: list[Sequence[Report]] = field(default_factory=list)  # reports of those that met it
-    confirmed: list[str] = field(default_factory=list)  # recipes sent to the other seeds
-    to_confirm: list[Trial] = field(default_factory=list)
+    choice: Choice | None = None
+    recipe: Trial | None = None  # that was chosen
+    reported: dict[int, Report | None] = field(default_factory=dict)  # of the recipe, by seed
 
     def refuse(self, why: str) -> None:
         """Ends it: its target can't be searched for."""
         self.phase, self.refusal = Phase.REFUSED, why
 
+    def mean_dense(self, figure: str) -> float:
+        """Of the dense baseline over its seeds; NaN where none completed."""
+        values = [getattr(r, figure) for r in self.dense.values() if r is not None]
+        return statistics.fmean(values) if values else math.nan
+
 
 class TargetSearch(ArmSearch):
-    """Searches each arm for its sparsest trial that meets the target, then runs what it found with
-    the other seeds until one recipe meets it on average.
+    """Searches each arm for its sparsest recipe that meets the target, then runs that one recipe
+    with the reported seeds.
 
-    Each arm goes through the phases of :class:`Phase`; :meth:`_advance` holds every transition.
-    A target that the dense baseline itself misses ends an arm before it is searched
-    (:attr:`refusals`). With ``match`` the other arms aim at what that arm's answer reached. Earlier
-    trials of the same kind are known from the start: a dense one stands for the baseline, pruned
-    ones teach the sampler and, with a seed asked for, may be the answer.
+    What chooses does not judge: the search has a seed of its own and sees the selection half of dev
+    alone; the recipe that it chooses is reported by seeds, and on rows, that had no part in it. So
+    there is one candidate and no second choice after the report (docs/methods.md §4).
+
+    Each arm goes through the phases of :class:`Phase`; :meth:`_advance` holds every transition. A
+    target that the dense baseline itself misses ends an arm before it is searched
+    (:attr:`refusals`). Of earlier studies, a trial that would be run again is taken as it was, and
+    pruned ones of other seeds than those reported teach the sampler.
 
     Args:
         space: The arms and the ranges of their numbers.
         target: The metric to reach.
-        trials_per_arm: Trials searched for each arm, with the first seed.
-        seeds: The first searches; all of them confirm.
-        match: Name of the arm whose answer the others aim at.
+        trials_per_arm: Pruned trials searched for each arm.
+        seeds: Those that report.
+        search_seed: The one that searches.
         earlier: Finished trials of other studies.
-        max_candidates: Recipes per arm that are tried with the other seeds.
+        n_dense_trials: As for :class:`ArmSearch`.
+        confidence: The chance, as the search sees it, with which what it chooses meets the target.
         give_up: When a running trial is given up.
+
+    Raises:
+        UserError: the search's seed is among those that report.
     """
 
     def __init__(
@@ -88,143 +101,149 @@ class TargetSearch(ArmSearch):
         target: Target,
         trials_per_arm: int,
         seeds: tuple[int, ...],
-        match: str | None = None,
+        search_seed: int,
         earlier: EarlierTrials = (),
-        max_candidates: int = 3,
+        n_dense_trials: int | None = None,
+        confidence: float = 0.8,
         give_up: GiveUpRule | None = None,
     ) -> None:
-        if match is not None and (match not in space.arms or len(space.arms) < 2):
-            known = ", ".join(space.arms)
+        if search_seed in seeds:
             raise UserError(
-                f"match: got {match!r}, expected one of at least two fusions searched ({known})"
+                f"search_seed: {search_seed} is among the reported `seeds`; what chooses can't report"
             )
-        super().__init__(space, trials_per_arm, seeds, earlier)
-        self.target, self.match = target, match
-        self.max_candidates, self.give_up = max_candidates, give_up or GiveUpRule()
-        self.arms = [Arm(name, base) for name, base in space.arms.items()]
-        self.arms.sort(key=lambda arm: arm.name != match)  # who is matched goes first
+        super().__init__(space, trials_per_arm, seeds, n_dense_trials)
+        self.target, self.search_seed, self.confidence = target, search_seed, confidence
+        self.give_up, self.earlier = give_up or GiveUpRule(), earlier
+        self._known = {trial.id: report for trial, report in earlier}
         self._arm_of: dict[str, Arm] = {}  # by the id of a trial that was asked for
+        self.arms = [Arm(name, base) for name, base in space.arms.items()]
+        per_arm = len(self.dense_trials_of(self.arms[0].name, search_seed)) + trials_per_arm
+        self.most_trials = len(self.arms) * (per_arm + 2 * len(seeds))
         for arm in self.arms:
-            self._take_in_earlier(arm)
-        self.baselines = [
-            dense_baseline(arm.base, seed)
-            for arm in self.arms
-            for seed in seeds
-            if seed not in arm.dense
-        ]
-        self._waiting = list(self.baselines)
-        repeats = max_candidates * (len(seeds) - 1)
-        self.most_trials = len(self.baselines) + len(self.arms) * (trials_per_arm + repeats)
-        for arm in self.arms:
-            self._advance(arm)
+            self._send(arm, self.dense_trials_of(arm.name, search_seed), self._hear_dense_search)
         if len(self.refusals) == len(self.arms):  # seen among earlier trials: nothing is started
             raise UserError(*self.refusals)
+
+    def searched_seeds(self) -> tuple[int, ...]:
+        return (self.search_seed,)
 
     @property
     def refusals(self) -> list[str]:
         """One line for each arm whose target can't be searched for."""
         return [arm.refusal for arm in self.arms if arm.refusal]
 
-    def _take_in_earlier(self, arm: Arm) -> None:
-        for trial, report in self.earlier:
-            baseline = dense_baseline(arm.base, trial.seed)
-            is_baseline = trial.seed in self.seeds and trial.id == baseline.id
-            if is_baseline and report.usable(*_OBJECTIVES):
-                arm.dense.setdefault(trial.seed, report.metric)
-        for trial, _, report in self.earlier_of(arm.name):
-            if trial.seed in self.seeds:
-                arm.trials.setdefault(trial.recipe, trial)
-                arm.results.setdefault(trial.recipe, {}).setdefault(trial.seed, report)
-                arm.earlier_ids.add(trial.id)
-
     # The transitions between phases.
 
     def _advance(self, arm: Arm) -> None:
         """Moves an arm on as far as what is known allows."""
-        if arm.phase is Phase.BASELINE and len(arm.dense) == len(self.seeds):
-            self._leave_baseline(arm)
-        if arm.phase is Phase.MATCHING:
-            self._leave_matching(arm)
-        if arm.phase is Phase.SEARCH and arm.asked >= self.trials_per_arm and not arm.running:
-            arm.phase = Phase.CONFIRM
-        if arm.phase is Phase.CONFIRM and not arm.running and not arm.to_confirm:
-            self._choose_candidate(arm)
-            if not arm.to_confirm:
-                arm.phase = Phase.DONE
+        if arm.running or arm.waiting:
+            return
+        if arm.phase is Phase.DENSE_SEARCH:
+            self._choose_dense(arm)
+        elif arm.phase is Phase.BASELINE:
+            self._set_target(arm)
+        elif arm.phase is Phase.SEARCH and arm.asked >= self.trials_per_arm:
+            self._choose_recipe(arm)
+        elif arm.phase is Phase.REPORT:
+            arm.phase = Phase.DONE
 
-    def _leave_baseline(self, arm: Arm) -> None:
-        known = [metric for metric in arm.dense.values() if metric is not None]
-        if not known:
+    def _choose_dense(self, arm: Arm) -> None:
+        """The learning rate of the baseline: the best on the rows that choose."""
+        completed = [(t, r) for t, r in arm.dense_search if r and r.usable("metric_selection")]
+        if not completed:
+            arm.refuse(f"target: no dense trial of {arm.name} completed")
+            return
+        best, _ = max(completed, key=lambda entry: entry[1].metric_selection)
+        arm.phase = Phase.BASELINE
+        self._send(arm, [best.replace(seed=seed) for seed in self.seeds], self._hear_dense)
+
+    def _set_target(self, arm: Arm) -> None:
+        dense = arm.mean_dense("metric_selection")
+        arm.target_selection = self.target.level(dense)
+        arm.target_reported = self.target.level(arm.mean_dense("metric_reported"))
+        if math.isnan(dense):
             arm.refuse(f"target: the dense baseline of {arm.name} did not complete")
-        elif self.match is not None and arm.name != self.match:
-            arm.phase = Phase.MATCHING
+        elif arm.target_selection > dense:
+            level = f"{arm.target_selection:.4g}"
+            arm.refuse(f"target: {level} is above {arm.name}'s dense baseline, {dense:.4f}")
         else:
-            dense, level = statistics.fmean(known), self.target.level(statistics.fmean(known))
-            if level > dense:
-                arm.refuse(f"target: {level:.4g} is above {arm.name}'s dense baseline, {dense:.4f}")
-            else:
-                self._start_search(arm, level)
+            arm.phase, arm.study = Phase.SEARCH, self._make_study(arm)
+            self._advance(arm)
 
-    def _leave_matching(self, arm: Arm) -> None:
-        matched = self.arms[0]
-        if matched.phase is Phase.REFUSED:
-            arm.refuse(f"match: {matched.name} reached nothing to match")
-        elif matched.phase is Phase.DONE:
-            answer = self.best_recipe(matched)
-            if answer is None:
-                arm.refuse(f"match: {matched.name} did not meet its own target")
-            else:
-                self._start_search(arm, self.mean_over_seeds(matched, answer, "metric"))
-
-    def _start_search(self, arm: Arm, target_metric: float) -> None:
-        arm.target_metric, arm.phase = target_metric, Phase.SEARCH
-        arm.study = self._make_study(arm, target_metric)
-
-    def _make_study(self, arm: Arm, target_metric: float) -> optuna.Study:
+    def _make_study(self, arm: Arm) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = TargetSampler(
-            self.sampler_seed(arm.name), self.space.distributions, self.space.sparsity_key
+            self.sampler_seed(arm.name, self.search_seed),
+            self.space.distributions,
+            self.space.sparsity_key,
         )
         study = optuna.create_study(sampler=sampler, direction="minimize")
-        met: list[tuple[float, dict[str, float]]] = []
-        for _, coordinates, report in self.earlier_of(arm.name):
-            study.add_trial(
-                optuna.trial.create_trial(
-                    params=coordinates,
-                    distributions=dict(self.space.distributions),
-                    values=[report.remaining],
-                    constraints={CONSTRAINT: target_metric - report.metric},
+        for trial, report in self.earlier:
+            if trial.seed in self.seeds or not report.usable(*_SEARCHED):
+                continue
+            if (coordinates := self.space.coordinates(arm.name, trial)) is not None:
+                miss = arm.target_selection - report.metric_selection
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        params=coordinates,
+                        distributions=dict(self.space.distributions),
+                        values=[report.remaining],
+                        constraints={CONSTRAINT: miss},
+                    )
                 )
-            )
-            if report.metric >= target_metric:
-                met.append((report.remaining, coordinates))
-        # The sampler looks for what is sparser than it knows: that the best known one holds here
-        # too is for the first trial to see, unless it had this seed.
-        if met:
-            _, coordinates = min(met, key=lambda entry: entry[0])
-            recipe = arm.base.replace(**coordinates).recipe
-            if self.seeds[0] not in arm.results.get(recipe, {}):
-                study.enqueue_trial(coordinates)
         return study
+
+    def _choose_recipe(self, arm: Arm) -> None:
+        assert arm.study is not None
+        arm.choice = choose_recipe(arm.study, self.confidence)
+        if arm.choice is None:
+            arm.phase = Phase.DONE
+            return
+        arm.phase = Phase.REPORT
+        arm.recipe = arm.base.replace(**arm.choice.params)
+        self._send(
+            arm, [arm.recipe.replace(seed=seed) for seed in self.seeds], self._hear_reported
+        )
+
+    # What is heard of trials that are not the sampler's.
+
+    @staticmethod
+    def _hear_dense_search(arm: Arm, trial: Trial, last: Report | None) -> None:
+        arm.dense_search.append((trial, last))
+
+    @staticmethod
+    def _hear_dense(arm: Arm, trial: Trial, last: Report | None) -> None:
+        arm.dense[trial.seed] = last if last and last.usable("metric_reported") else None
+
+    @staticmethod
+    def _hear_reported(arm: Arm, trial: Trial, last: Report | None) -> None:
+        arm.reported[trial.seed] = last
+
+    def _send(
+        self, arm: Arm, trials: Sequence[Trial], hear: Callable[[Arm, Trial, Report | None], None]
+    ) -> None:
+        """Has trials asked for; what an earlier study ran is heard at once."""
+        for trial in trials:
+            if trial.id in self._known:
+                hear(arm, trial, self._known[trial.id])
+            else:
+                arm.waiting.append(trial)
+        self._advance(arm)
 
     # Ask and tell.
 
     def ask(self) -> Trial | None:
-        if self._waiting:
-            trial = self._waiting.pop(0)
-            arm = next(a for a in self.arms if dense_baseline(a.base, trial.seed).id == trial.id)
-            return self._begin(arm, trial)
         for arm in sorted(self.arms, key=lambda a: a.asked):  # in turn
+            if arm.waiting:
+                return self._begin(arm, arm.waiting.pop(0))
             if arm.phase is Phase.SEARCH and arm.asked < self.trials_per_arm:
                 return self._ask_sampler(arm)
-            if arm.phase is Phase.CONFIRM and arm.to_confirm:
-                return self._begin(arm, arm.to_confirm.pop(0))
         return None
 
     def _ask_sampler(self, arm: Arm) -> Trial:
         assert arm.study is not None
         arm.asked += 1
-        asked, trial = self.ask_study(arm.study, arm.name)
+        asked, trial = self.ask_study(arm.study, arm.name, self.search_seed)
         arm.open.setdefault(trial.id, []).append(asked)
         return self._begin(arm, trial)
 
@@ -236,166 +255,103 @@ class TargetSearch(ArmSearch):
     def tell(self, trial: Trial, reports: Sequence[Report]) -> None:
         arm, last = self._arm_of[trial.id], reports[-1] if reports else None
         arm.running -= 1
-        if trial.pruning is None:
-            arm.dense[trial.seed] = last.metric if last and last.usable("metric") else None
+        if arm.open.get(trial.id):
+            self._teach(arm, arm.open[trial.id].pop(), reports)
         else:
-            if last is not None:
-                arm.trials.setdefault(trial.recipe, trial)
-                arm.results.setdefault(trial.recipe, {})[trial.seed] = last
-            if arm.open.get(trial.id):
-                self._teach(arm, arm.open[trial.id].pop(), reports)
+            hear = {
+                Phase.DENSE_SEARCH: self._hear_dense_search,
+                Phase.BASELINE: self._hear_dense,
+                Phase.REPORT: self._hear_reported,
+            }
+            hear[arm.phase](arm, trial, last)
         self._advance(arm)
-        for other in self.arms:  # one may wait for what this one reached
-            self._advance(other)
 
     def _teach(self, arm: Arm, asked: optuna.Trial, reports: Sequence[Report]) -> None:
         """Tells the sampler every end. What diverged is told as it is: a metric no better than a
         constant answer. What was stopped never had its final size. What failed says nothing."""
         assert arm.study is not None
-        assert arm.target_metric is not None
         last = reports[-1] if reports else None
-        if last is None or last.status not in _ANSWERING or not last.finite(*_OBJECTIVES):
+        if last is None or last.status not in _ANSWERING or not last.finite(*_SEARCHED):
             arm.study.tell(asked, state=optuna.trial.TrialState.FAIL)
             return
-        asked.set_constraint(CONSTRAINT, arm.target_metric - last.metric)
+        miss = arm.target_selection - last.metric_selection
+        asked.set_constraint(CONSTRAINT, miss)
         if last.status is Status.STOPPED:
             asked.set_user_attr(SIZE_UNKNOWN, True)
-        elif last.status is Status.COMPLETED and last.metric >= arm.target_metric:
+        elif last.status is Status.COMPLETED and miss <= 0:
             arm.winners.append(reports)
         arm.study.tell(asked, last.remaining)
 
     @property
     def finished(self) -> bool:
-        ended = all(arm.phase in (Phase.DONE, Phase.REFUSED) for arm in self.arms)
-        return not self._waiting and ended
+        return all(arm.phase in (Phase.DONE, Phase.REFUSED) for arm in self.arms)
 
     def give_up_reason(self, trial: Trial, reports: Sequence[Report]) -> str | None:
         """A searched trial that is late, denser and worse than those that met the target."""
         arm = self._arm_of.get(trial.id)
         if arm is None or not arm.open.get(trial.id) or not reports:
             return None
-        return self.give_up.reason(reports[-1], arm.target_metric or 0.0, arm.winners)
+        return self.give_up.reason(reports[-1], arm.target_selection, arm.winners)
 
-    # Confirmation by the other seeds, and the answer.
-
-    def _choose_candidate(self, arm: Arm) -> None:
-        """Sends a recipe that met the target to the other seeds: the sparsest first; as far as the
-        first seed turns out to have been lucky, the sparsest that met the target by that much more;
-        and once one has met it on average, the best of those sparser."""
-        if len(self.seeds) == 1 or len(arm.confirmed) >= self.max_candidates:
-            return
-        first_seed, target = self.seeds[0], arm.target_metric or 0.0
-        answer = self.best_recipe(arm)
-        limit = math.inf if answer is None else self.mean_over_seeds(arm, answer, "remaining")
-        first = {
-            recipe: by_seed[first_seed]
-            for recipe, by_seed in arm.results.items()
-            if first_seed in by_seed and by_seed[first_seed].usable(*_OBJECTIVES)
-        }
-        luck = [
-            first[recipe].metric - self.mean_over_seeds(arm, recipe, "metric")
-            for recipe in arm.confirmed
-            if self._has_all_seeds(arm, recipe)
-        ]
-        spare = max(statistics.fmean(luck), 0.0) if luck else 0.0
-        met = [
-            recipe
-            for recipe, report in first.items()
-            if report.metric >= target and report.remaining < limit
-            and recipe not in arm.confirmed
-            and any(seed not in arm.results[recipe] for seed in self.seeds)
-        ]  # fmt: skip
-        likely = [recipe for recipe in met if first[recipe].metric >= target + spare]
-        if likely and answer is None:
-            candidate = min(likely, key=lambda recipe: first[recipe].remaining)
-        elif met:
-            candidate = max(met, key=lambda recipe: first[recipe].metric)
-        else:
-            return
-        arm.confirmed.append(candidate)
-        missing = (seed for seed in self.seeds if seed not in arm.results[candidate])
-        arm.to_confirm = [arm.trials[candidate].replace(seed=seed) for seed in missing]
-
-    def _has_all_seeds(self, arm: Arm, recipe: str) -> bool:
-        by_seed = arm.results[recipe]
-        return all(s in by_seed and by_seed[s].usable(*_OBJECTIVES) for s in self.seeds)
-
-    def mean_over_seeds(self, arm: Arm, recipe: str, figure: str) -> float:
-        """Of a recipe that has all seeds."""
-        return statistics.fmean(getattr(arm.results[recipe][s], figure) for s in self.seeds)
-
-    def best_recipe(self, arm: Arm) -> str | None:
-        """The sparsest recipe that has all seeds and meets the target on average."""
-        mean = functools.partial(self.mean_over_seeds, arm)
-        target = arm.target_metric or math.inf
-        recipes = [
-            r for r in arm.results if self._has_all_seeds(arm, r) and mean(r, "metric") >= target
-        ]  # fmt: skip
-        # Of equal sizes, the better one.
-        return min(recipes, key=lambda r: (mean(r, "remaining"), -mean(r, "metric")), default=None)
+    # The answer.
 
     def answers(self) -> list[dict[str, Any]]:
         """What came out, one row for each arm that was searched."""
-        return [self._answer(arm) for arm in self.arms if arm.target_metric is not None]
+        return [self._answer(arm) for arm in self.arms if arm.phase is Phase.DONE]
 
     def _answer(self, arm: Arm) -> dict[str, Any]:
-        """The recipe that met the target with the fewest remaining weights over all seeds, or else
-        the one that came closest (of those with most seeds: what one seed reached may be luck)."""
-        assert arm.target_metric is not None
-        completed = {
-            recipe: {s: r for s in self.seeds if (r := by_seed.get(s)) and r.usable(*_OBJECTIVES)}
-            for recipe, by_seed in arm.results.items()
-        }
-        completed = {recipe: by_seed for recipe, by_seed in completed.items() if by_seed}
-        answer = self.best_recipe(arm)
-
-        def closeness(recipe: str) -> tuple[int, float]:
-            reports = completed[recipe].values()
-            return len(reports), statistics.fmean(report.metric for report in reports)
-
-        recipe = answer or max(completed, key=closeness, default=None)
+        """The recipe that was chosen, by what the reported seeds reached."""
         row: dict[str, Any] = {
             "fusion": arm.name,
-            "target_metric": arm.target_metric,
-            "dense_metric": statistics.fmean(m for m in arm.dense.values() if m is not None),
-            "met": answer is not None,
-            "recipe": recipe,
+            "target_metric": arm.target_reported,
+            "dense_metric": arm.mean_dense("metric_reported"),
+            "seeds": len(self.seeds),
         }
-        if recipe is None:
+        if arm.recipe is None:
             return row
-        trial, by_seed = arm.trials[recipe], completed[recipe]
-        metrics = {seed: report.metric for seed, report in by_seed.items()}
-        # The first seed chose the recipe, as luck would have it: it is no witness.
-        witnesses = [metric for seed, metric in metrics.items() if seed != self.seeds[0]]
-        trial_id = trial.replace(seed=self.seeds[0]).id
-        assert isinstance(trial.pruning, Penalized)
-        return row | {
-            "trial_id": trial_id,
-            "earlier": trial_id in arm.earlier_ids,
-            "multiplier": trial.pruning.multiplier,
-            "learning_rate": trial.optimizer.learning_rate,
-            "score_learning_rate": trial.optimizer.score_learning_rate,
-            "remaining": statistics.fmean(report.remaining for report in by_seed.values()),
-            "metric": statistics.fmean(metrics.values()),
-            "seeds": len(metrics),
-            "seeds_met": sum(metric >= arm.target_metric for metric in metrics.values()),
-            "sureness": sureness(witnesses, arm.target_metric),
+        assert isinstance(arm.recipe.pruning, Penalized)
+        row |= {
+            "recipe": arm.recipe.recipe,
+            "trial_id": arm.recipe.replace(seed=self.seeds[0]).id,
+            "multiplier": arm.recipe.pruning.multiplier,
+            "learning_rate": arm.recipe.optimizer.learning_rate,
+            "score_learning_rate": arm.recipe.optimizer.score_learning_rate,
+        }
+        ends = [r for r in arm.reported.values() if r is not None and r.status.measured]
+        ends = [r for r in ends if r.finite(*_REPORTED)]
+        row["seeds_failed"] = len(self.seeds) - len(ends)
+        return row | (self._reported_figures(arm, ends) if ends else {})
+
+    def _reported_figures(self, arm: Arm, ends: Sequence[Report]) -> dict[str, Any]:
+        """Means over the reported seeds; a diverged one counts with what it reached."""
+        assert arm.choice is not None
+        margins = [report.metric_reported - arm.target_reported for report in ends]
+        offsets = [
+            (r.metric_reported - arm.target_reported) - (r.metric_selection - arm.target_selection)
+            for r in arm.dense.values()
+            if r is not None and r.finite("metric_selection")
+        ]
+        metric = arm.target_reported + statistics.fmean(margins)
+        return {
+            "remaining": statistics.fmean(report.remaining for report in ends),
+            "metric": metric,
+            "metric_interval": half_width(margins),
+            "met": metric >= arm.target_reported,
+            "seeds_met": sum(margin >= 0 for margin in margins),
+            "sureness": Sureness().chance(arm.choice, margins, offsets),
         }
 
     def to_json(self) -> str:
-        content = json.loads(super().to_json())
         target = {"value": self.target.value, "relative": self.target.relative}
-        return json.dumps(
-            content | {"target": target, "match": self.match, "seeds": list(self.seeds)}
-        )
+        content = json.loads(super().to_json())
+        return json.dumps(content | {"target": target, "search_seed": self.search_seed})
 
 
-def sureness(metrics: Sequence[float], target_metric: float) -> float:
-    """The chance that a recipe's mean over seeds is at least the target, from a handful of seeds:
-    one-sided, Student's t. NaN of one seed, or where they do not differ and nothing is known."""
+def half_width(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of a mean, by Student's t; None of one value."""
     from scipy.stats import t
 
-    n = len(metrics)
-    standard_error = float(np.std(metrics, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
-    gap = statistics.fmean(metrics) - target_metric if metrics else math.nan
-    return float(t.cdf(gap / standard_error, n - 1)) if standard_error else math.nan
+    n = len(values)
+    if n < 2:
+        return None
+    return float(t.ppf(0.975, n - 1)) * statistics.stdev(values) / math.sqrt(n)
