@@ -296,6 +296,7 @@ SETTINGS = _settings(
     ("target_density", _NUMBER, "pruning.target_density", "density asked for, if any"),
     ("learning_rate", _NUMBER, "optimizer.learning_rate", "of the weights"),
     ("score_learning_rate", _NUMBER, "optimizer.score_learning_rate", "of the mask scores"),
+    ("fusion_learning_rate", _NUMBER, "optimizer.fusion_learning_rate", "of α and γ of BERMo"),
 )
 MEASUREMENTS = _report_fields()
 RUN = (

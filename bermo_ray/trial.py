@@ -247,8 +247,9 @@ class Optimizer(_Section):
     """AdamW (0.9, 0.999, 1e-8) with linear warm-up and decay."""
 
     learning_rate: float = Field(3e-5, gt=0)
-    score_learning_rate: float = Field(
-        1e-2, gt=0, description="learning rate of mask scores and of fusion scalars"
+    score_learning_rate: float = Field(1e-2, gt=0, description="of the mask scores")
+    fusion_learning_rate: float = Field(
+        1e-2, gt=0, description="of the fusion's scalars: α and γ of BERMo"
     )
     weight_decay: float = Field(0.0, ge=0)
     warmup: int | float = Field(0.1, ge=0, description="steps if >= 1, else share of all steps")

@@ -76,7 +76,8 @@ def test_defaults_never_change() -> None:
         "fusion.alpha_init": "xavier", "fusion.mixed_states": None, "layer_drop": None,
         "pruning.flat_start": 1, "pruning.flat_end": 1, "freeze_embeddings": None,
         "distillation": None, "optimizer.learning_rate": 3e-5,
-        "optimizer.score_learning_rate": 1e-2, "optimizer.weight_decay": 0.0,
+        "optimizer.score_learning_rate": 1e-2, "optimizer.fusion_learning_rate": 1e-2,
+        "optimizer.weight_decay": 0.0,
         "optimizer.warmup": 0.1, "optimizer.max_gradient_norm": 1.0,
         "mode": "finetune", "epochs": 3, "batch_size": 32, "evaluations_per_epoch": 1, "seed": 0,
     }  # fmt: skip

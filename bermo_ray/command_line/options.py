@@ -12,7 +12,7 @@ from bermo_ray.search.recommended import Recommended, recommend
 from bermo_ray.tasks.sources import DATA_VARIABLE
 from bermo_ray.tracking.store import RUNS, SQLITE, Store, find_trial
 from bermo_ray.training.reporter import Resources
-from bermo_ray.trial import Trial
+from bermo_ray.trial import Optimizer, Trial
 
 
 def default(hint: str) -> Any:
@@ -50,6 +50,10 @@ class StudyOptions:
     """Distil from it: folder of a fine-tuned model, or the id of an earlier trial."""
     warm_start: Annotated[str | None, default("the pretrained encoder")] = None
     """Start from a fine-tuned model: id of an earlier trial, or folder of its checkpoint."""
+    fusion_learning_rate: Annotated[
+        float | None, default(f"{Optimizer().fusion_learning_rate:g}")
+    ] = None
+    """Learning rate of the fusion's scalars: α and γ of BERMo."""
     warmup: float = 0.1
     """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
     seeds: tuple[int, ...] = (0,)
@@ -103,6 +107,11 @@ class StudyOptions:
             "data_dir": str(Path(data_dir).expanduser().resolve()) if data_dir else None,
         }
         folder = Path(backbone).expanduser()
+        optimizer: dict[str, float] = {
+            "warmup": int(self.warmup) if self.warmup >= 1 else self.warmup
+        }
+        if self.fusion_learning_rate is not None:
+            optimizer["fusion_learning_rate"] = self.fusion_learning_rate
         return Trial().replace(
             data=data,
             distillation={"teacher": self._find_folder("teacher")} if self.teacher else None,
@@ -110,7 +119,7 @@ class StudyOptions:
             backbone=str(folder.resolve()) if folder.is_dir() else backbone,
             epochs=recommended.epochs if self.epochs is None else self.epochs,
             batch_size=recommended.batch_size if self.batch_size is None else self.batch_size,
-            optimizer__warmup=int(self.warmup) if self.warmup >= 1 else self.warmup,
+            optimizer=optimizer,
             seed=self.seeds[0],
         )
 

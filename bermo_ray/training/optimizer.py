@@ -1,4 +1,4 @@
-"""AdamW with one rate for weights and one for scores and fusion scalars (docs/methods.md §2)."""
+"""AdamW with a rate each for weights, mask scores and fusion scalars (docs/methods.md §2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,13 +14,13 @@ from bermo_ray.trial import Optimizer
 def build_optimizer(
     settings: Optimizer, model: AssembledModel, pruner: Pruner | None, total: int, warmup: int
 ) -> tuple[torch.optim.AdamW, LambdaLR]:
-    """Three groups: scores and fusion scalars at their own rate, without decay; weight matrices
-    with decay; biases and norms without. All rates rise over ``warmup`` steps and fall to 0 at step
-    ``total``.
+    """Four groups, those without parameters left out: mask scores and fusion scalars, each at a
+    rate of its own and without decay; weight matrices with decay; biases and norms without. All
+    rates rise over ``warmup`` steps and fall to 0 at step ``total``.
 
     Torch's default decay of 0.01 would pull scores to 0, so every group states its own.
     """
-    scalars = list(model.fusion.scalars()) + (pruner.scores() if pruner else [])
+    scalars = model.fusion.scalars()
     scalar_ids = {id(p) for p in scalars}
     weights = {
         name: p
@@ -29,8 +29,13 @@ def build_optimizer(
     }
     groups: list[dict[str, Any]] = [
         {
-            "params": [p for p in scalars if p.requires_grad],
+            "params": pruner.scores() if pruner else [],
             "lr": settings.score_learning_rate,
+            "weight_decay": 0.0,
+        },
+        {
+            "params": [p for p in scalars if p.requires_grad],
+            "lr": settings.fusion_learning_rate,
             "weight_decay": 0.0,
         },
         {

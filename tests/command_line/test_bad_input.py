@@ -66,6 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--backend", "process", "--workers", "2"], "--workers: got 2, backend 'process' has one"),
         (["--plugin", "nowhere"], "--plugin: 'nowhere' can't be imported"),
         (["--resume", "--name", "x"], "--resume: no study 'x' in runs"),
+        (["--fusion-learning-rate", "0"], "--fusion-learning-rate: got 0.0, expected greater"),
     ],
 )
 def test_one_line_and_exit_code_2(run: Any, tmp_path: Path, options: list[str], line: str) -> None:

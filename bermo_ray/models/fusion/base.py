@@ -61,7 +61,7 @@ class FusionModule(nn.Module, ABC):
         self.depth -= len(indices)
 
     def scalars(self) -> list[nn.Parameter]:
-        """Parameters that train at the scores' learning rate without decay (BERMo §4: 1e-2)."""
+        """Parameters that train at the fusion's own learning rate, without decay."""
         return []
 
     def mixing_weights(self) -> torch.Tensor | None:
