@@ -132,6 +132,12 @@ class Report:
     )
     traceback: str = measurement("of a Python error", artifact=True, default="")
 
+    @property
+    def metric_reported(self) -> float:
+        """What is reported of the trial where it was chosen (:func:`pick_reported_metric`)."""
+        reported = pick_reported_metric(vars(self))
+        return NAN if reported is None else reported
+
     def usable(self, *names: str) -> bool:
         """Whether the trial completed and these measurements are finite."""
         return self.status is Status.COMPLETED and self.finite(*names)
@@ -180,6 +186,14 @@ def _plain(value: Any) -> Any:
         if isinstance(value, list)
         else value
     )
+
+
+def pick_reported_metric(measured: Mapping[str, Any]) -> float | None:
+    """Of a trial's measurements by name, what is reported of it where it was chosen: the metric on
+    rows that did not choose it. That is ``metric_test``, else ``metric_verification``, else
+    ``metric``; None where none of them was measured."""
+    names = ("metric_test", "metric_verification", "metric")
+    return next((measured[name] for name in names if _measured(measured.get(name))), None)
 
 
 Source = Literal["tag", "param", "metric", "run"]
@@ -302,6 +316,13 @@ MEASUREMENTS = _report_fields()
 RUN = (
     Field("metric_name", _TEXT, "which metric the task has", "tag", "bermo.metric_name"),
     Field("layers_dropped", _INTEGER, "how many layers", "run"),
+    Field(
+        "metric_reported",
+        _NUMBER,
+        "what is reported of a trial that was chosen: metric_test, else metric_verification, else "
+        "metric",
+        "run",
+    ),
     Field("started", pa.timestamp("ms", tz="UTC"), "", "run"),
     Field("seconds", _NUMBER, "wall time from first start to end", "run", unit="s"),
     Field("checkpoint", _TEXT, "where the newest one lies", "tag", "bermo.checkpoint"),
@@ -352,6 +373,7 @@ def row_from_mlflow(
     row["method"] = row["method"] or "dense"
     row["dropped_layers"] = row["dropped_layers"] or []
     row["layers_dropped"] = len(row["dropped_layers"])
+    row["metric_reported"] = pick_reported_metric(row)
     return row
 
 

@@ -75,6 +75,27 @@ def test_a_row_gives_back_what_mlflow_keeps() -> None:
     assert again["nonzero_parameters"] == 2**53
 
 
+@pytest.mark.parametrize(
+    ("measured", "reported"),
+    [
+        ({"metric": 0.7, "metric_verification": 0.6, "metric_test": 0.5}, 0.5),
+        ({"metric": 0.7, "metric_selection": 0.8, "metric_verification": 0.6}, 0.6),
+        ({"metric": 0.7, "metric_selection": 0.8, "metric_test": math.inf}, 0.7),
+        ({"metric": 0.7, "metric_verification": 0.0}, 0.0),
+        ({"metric_selection": 0.8}, None),
+    ],
+)
+def test_what_chose_a_trial_is_not_what_is_reported_of_it(
+    measured: dict[str, float], reported: float | None
+) -> None:
+    report = Report(**measured)
+    expected = math.nan if reported is None else reported
+    assert report.metric_reported == pytest.approx(expected, nan_ok=True)
+    metrics, tags = to_mlflow(report)
+    row = row_from_mlflow("id", 0, None, {"metric": metrics, "tag": tags, "param": {}})
+    assert row["metric_reported"] == reported
+
+
 def test_every_column_says_what_it_is() -> None:
     for field in MEASUREMENTS:
         assert field.meaning, field.name
