@@ -225,34 +225,30 @@ def describe_answers(rows: pa.Table, metric_name: str) -> list[str]:
             f"{row['fusion']}: {metric_name} >= {row['target_metric']:.4f} "
             f"(dense {row['dense_metric']:.4f})"
         )
-        if row.get("recipe") is None:
-            lines.append(f"{head}: no pruned trial completed")
+        if row["metric"] is None:
+            why = "no pruned trial completed" if row["recipe"] is None else "no seed has a result"
+            lines.append(f"{head}: {why}")
             continue
-        seeds = "1 seed" if row["seeds"] == 1 else f"{row['seeds']} seeds"
         lines += [
             f"{head}: {_outcome(row)}",
-            f"  {metric_name} {row['metric']:.4f} over {seeds}, {row['seeds_met']} of them there; "
-            f"{_sureness(row['sureness'])}",
+            f"  {metric_name} {row['metric']:.4f}{_plus_minus(row['metric_interval'])} over "
+            f"{_seeds(row)} that did not choose it, {row['seeds_met']} of them there",
+            f"  {row['sureness']:.0%} sure that the mean over more seeds is there",
             f"  λ {row['multiplier']:.4g}, learning rate {row['learning_rate']:.2e}, "
-            f"score rate {row['score_learning_rate']:.2e}, trial {row['trial_id'][:6]}"
-            + (" of an earlier study" if row["earlier"] else ""),
+            f"score rate {row['score_learning_rate']:.2e}, trial {row['trial_id'][:6]}",
         ]
     return lines
 
 
 def _outcome(row: dict[str, Any]) -> str:
     share = f"with {row['remaining']:.1%} of the weights"
-    if row["met"]:
-        return f"met {share}"
     gap = row["target_metric"] - row["metric"]
-    close = f"the closest is {gap:.4f} short" if gap > 0 else "met by some seeds only"
-    return f"not met; {close}, {share}"
+    return f"met {share}" if row["met"] else f"not met; {gap:.4f} short, {share}"
 
 
-def _sureness(chance: float | None) -> str:
-    if chance is None or math.isnan(chance):
-        return "how sure: more seeds would tell"
-    return f"{chance:.0%} sure that its mean is there"
+def _seeds(row: dict[str, Any]) -> str:
+    count = row["seeds"] - row["seeds_failed"]
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def trials_table(rows: pa.Table) -> Table:
