@@ -144,7 +144,6 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
             "strategy 'explicit' and a list of dropped_layers",
         ),
         ("layer_drop", ["--counts", "-1"], "--counts: got -1, expected greater"),
-        ("optimal_layers", ["--dev-half", "first"], "--dev-half: this study takes one half"),
         ("optimal_layers", ["--thresholds", "-1"], "--thresholds: got [-1.0], expected points"),
         ("drop_and_prune", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
         ("drop_and_prune", ["--counts", "6"], "--counts: got 6, expected 0 <= count < 6 layers"),
