@@ -30,6 +30,8 @@ class FrontierSearch(ArmSearch):
     The first half of an arm's trials walks from the gentlest λ to the harshest.
     """
 
+    chooses = True
+
     def __init__(
         self,
         space: Space,

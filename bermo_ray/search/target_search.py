@@ -82,6 +82,8 @@ class TargetSearch(ArmSearch):
         give_up: When a running trial is given up.
     """
 
+    chooses = True
+
     def __init__(
         self,
         space: Space,
