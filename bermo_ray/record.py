@@ -62,7 +62,8 @@ def measurement(
         meaning: What it is, for the schema's readers.
         unit: Of a number; empty for shares and counts.
         curve: Measured at every evaluation; else once, at the end.
-        decides: Searches decide by it, so that it is in the log that a resumed study is told.
+        decides: Plans decide by it or report it, so that it is in the log that a resumed study is
+            told.
         artifact: Too large for a table: kept as a file of the trial's MLflow run.
         default: What stands where it was not measured.
     """
@@ -89,9 +90,19 @@ class Report:
     step: int = measurement("optimiser steps done", decides=True, curve=True, default=0)
     epoch: float = measurement("passes over the training rows done", curve=True)
     metric: float = measurement("the task's own metric on dev", curve=True, decides=True)
-    metric_selection: float = measurement("the metric on the first half of dev", decides=True)
-    metric_verification: float = measurement("the metric on the second half of dev", decides=True)
-    metric_test: float = measurement("the metric on the test split, where it has labels")
+    metric_selection: float = measurement(
+        "the metric on the half of dev that chooses; with whole_dev, on all of it",
+        curve=True,
+        decides=True,
+    )
+    metric_verification: float = measurement(
+        "the metric on the half of dev that is reported; with whole_dev, on all of it",
+        curve=True,
+        decides=True,
+    )
+    metric_test: float = measurement(
+        "the metric on the test split, where it has labels", decides=True
+    )
     other_metrics: dict[str, float] = measurement(
         "further metrics and dev sets of the task", curve=True, default=dict
     )
@@ -162,7 +173,7 @@ class Report:
         return cls(**known)
 
     def for_search(self) -> "Report":
-        """Only what searches decide by."""
+        """Only what plans decide by or report."""
         return Report(**{name: getattr(self, name) for name in DECIDING})
 
 

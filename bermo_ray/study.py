@@ -161,7 +161,8 @@ class Study:
         problems = find_problems(self.name, self.resources, self.store, resume)
         problems += self.backend.find_problems(self.store)
         try:
-            check_trials(self.plan.representatives(), max(1, self.resources.workers))
+            workers = max(1, self.resources.workers)
+            check_trials(self.plan.representatives(), workers, self.plan.chooses)
         except UserError as error:
             problems += error.problems
         if problems:

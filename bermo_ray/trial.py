@@ -48,8 +48,8 @@ class Data(_Section):
     shots: int | None = Field(
         None, ge=1, description="few-shot: so many rows per class (tags: entity type), of all alike"
     )
-    dev_half: Literal["first", "second"] | None = Field(
-        None, description="one half of the dev set, the same for every seed"
+    whole_dev: bool = Field(
+        False, description="choose and report on the same rows, all of the dev set, as papers did"
     )
 
     @model_validator(mode="after")
@@ -280,7 +280,7 @@ class Trial(_Section):
     final_checkpoint: Literal["last", "best"] = Field(
         "last",
         description="whose model is reported and saved at the end: the last evaluation's, or the "
-        "best one's on the first half of dev, of those at full sparsity",
+        "best one's on the selection half of dev, of those at full sparsity",
     )
     seed: int = Field(0, ge=0, lt=2**31)
 
@@ -290,15 +290,6 @@ class Trial(_Section):
             raise ValueError("mode 'features' freezes the weights that pruning would mask")
         if self.mode == "features" and self.freeze_embeddings is False:
             raise ValueError("freeze_embeddings: got False, but mode 'features' freezes them too")
-        return self
-
-    @model_validator(mode="after")
-    def _best_is_chosen_on_the_first_half(self) -> Self:
-        if self.final_checkpoint == "best" and self.data.dev_half == "second":
-            raise ValueError(
-                "final_checkpoint: 'best' is chosen on the first half of dev, but data.dev_half is "
-                "'second'"
-            )
         return self
 
     @model_validator(mode="after")

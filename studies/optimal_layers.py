@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from bermo_ray.command_line.options import ManyTasksOptions
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.errors import UserError
 from bermo_ray.models.layer_strategies import check_strategy, most_droppable
 from bermo_ray.results import figures, layer_counts, predictions, text
 from bermo_ray.search.layer_count_search import LayerCountSearch
@@ -38,8 +37,6 @@ class Options(ManyTasksOptions):
 def plan(options: Options) -> LayerCountSearch:
     """A bracket for each task and encoder, from no layer dropped to all but one."""
     check_strategy(options.strategy)
-    if options.dev_half is not None:
-        raise UserError("dev_half: this study takes one half to search and one to verify itself")
     bases = options.base_trials("layer_drop")
     most = [most_droppable(options.strategy, starting_depth(base)) for base in bases]
     pairs = list(zip(bases, most, strict=True))

@@ -128,7 +128,7 @@ def test_the_plan_stops_when_the_metric_no_longer_rises(
     table = study.run()
     assert study.plan.finished
     assert study.plan.ask() is None
-    epochs, metrics = table["epochs"].to_pylist(), table["metric"].to_pylist()
+    epochs, metrics = (table[name].to_pylist() for name in ("epochs", "metric_selection"))
     assert epochs == [1, 2, 4, 8][: len(epochs)]
     rising = [b > max(metrics[: i + 1]) for i, b in enumerate(metrics[1:])]
     assert rising[:-1] == [True] * (len(rising) - 1)

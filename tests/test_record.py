@@ -58,7 +58,8 @@ def test_mlflow_keeps_numbers_as_metrics_and_words_as_tags() -> None:
         "bermo.status": "diverged", "bermo.reason": "why", "bermo.dropped_layers": "[2, 3]"
     }  # fmt: skip
     assert not {"kept_by_matrix", "traceback", "loss"} & set(metrics)
-    once, _ = to_mlflow(Report(step=1, metric=0.5, latency=0.1), curves=False)
+    halves = Report(step=1, metric=0.5, metric_selection=0.4, metric_verification=0.6, latency=0.1)
+    once, _ = to_mlflow(halves, curves=False)
     assert once == {"latency": 0.1}
 
 
@@ -102,8 +103,8 @@ def test_every_column_says_what_it_is() -> None:
     keys = [(f.source, f.key) for f in FIELDS if f.source != "run"]
     assert len(set(keys)) == len(keys)
     assert set(DECIDING) == {
-        "status", "step", "metric", "metric_selection", "metric_verification", "constant_metric",
-        "remaining", "density", "layers_left",
+        "status", "step", "metric", "metric_selection", "metric_verification", "metric_test",
+        "constant_metric", "remaining", "density", "layers_left",
     }  # fmt: skip
     assert FULL.for_search() == Report(status=Status.DIVERGED, step=7, metric=0.25)
 

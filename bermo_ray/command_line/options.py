@@ -38,8 +38,8 @@ class StudyOptions:
     """Rows to measure on: a number, or a share below 1."""
     shots: Annotated[int | None, default("no few-shot")] = None
     """Few-shot: train on so many rows per class (for tags, per entity type), of all rows alike."""
-    dev_half: Annotated[Literal["first", "second"] | None, default("both")] = None
-    """Measure on one half of the dev set, the same for every seed."""
+    whole_dev: bool = False
+    """Choose and report on the same rows, all of the dev set, as papers did."""
     max_length: int = 128
     """Word pieces per row; longer rows are cut."""
     epochs: Annotated[int | None, by_backbone] = None
@@ -102,7 +102,7 @@ class StudyOptions:
             "train_rows": self.train_rows,
             "dev_rows": self.dev_rows,
             "shots": self.shots,
-            "dev_half": self.dev_half,
+            "whole_dev": self.whole_dev,
             "max_length": self.max_length,
             "data_dir": str(Path(data_dir).expanduser().resolve()) if data_dir else None,
         }

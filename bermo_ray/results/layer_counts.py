@@ -15,7 +15,6 @@ from bermo_ray.record import Status
 from bermo_ray.results.schemas import COUNTS, LOSSES, SIGNIFICANCE_LEVEL
 from bermo_ray.results.significance import Predictions, compare_predictions
 from bermo_ray.search.layer_count_search import is_within, loss_interval
-from bermo_ray.tasks.splits import split_halves
 
 Row = dict[str, Any]
 UNDROPPED = ("none", 0)  # strategy and layers dropped of the model that keeps all layers
@@ -238,7 +237,7 @@ def _tried_counts(group: Group, strategy: str, seeds: int) -> _TriedCounts | Non
 
 def _verification_p_value(first: Row, second: Row, predictions: Predictions) -> float | None:
     tables = [predictions(row["run_id"]) for row in (first, second)]
-    halves = [t.take(split_halves(t.num_rows)[1]) for t in tables]
+    halves = [table.filter(table["verifies"]) for table in tables]
     if (rows := halves[0].num_rows) < _LEAST_VERIFICATION_ROWS:
         raise UserError(
             f"data.dev_rows: {tables[0].num_rows} dev rows leave {rows} to verify "

@@ -67,6 +67,8 @@ class LayerCountSearch(Plan):
         UserError: A threshold below 0, or too few dev rows for two halves.
     """
 
+    chooses = True
+
     def __init__(
         self,
         bases: Sequence[tuple[Trial, int]],

@@ -25,6 +25,8 @@ class Plan(ABC):
     """
 
     most_trials: int  # if nothing is decided early
+    chooses: bool = False
+    """Whether it chooses among its trials, so that some rows must be kept from it."""
 
     @abstractmethod
     def ask(self) -> Trial | None:

@@ -95,6 +95,8 @@ class TargetSearch(ArmSearch):
         UserError: the search's seed is among those that report.
     """
 
+    chooses = True
+
     def __init__(
         self,
         space: Space,

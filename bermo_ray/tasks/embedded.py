@@ -60,10 +60,7 @@ def _open(name: str, data: Data, part: str) -> Rows:
 def _count_rows(data: Data, part: str) -> int:
     """Rows to generate, so that the trial can take those it asks for."""
     wanted = data.train_rows if part == "train" else data.dev_rows
-    count = wanted if isinstance(wanted, int) else _DEFAULT_ROWS[part]
-    if part == "dev" and data.dev_half is not None:  # halves of one set, whatever is asked
-        count = max(_DEFAULT_ROWS[part], 2 * count if isinstance(wanted, int) else 0)
-    return count
+    return wanted if isinstance(wanted, int) else _DEFAULT_ROWS[part]
 
 
 def _with_answer_lists(rows: pa.Table) -> pa.Table:

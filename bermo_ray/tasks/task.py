@@ -13,7 +13,6 @@ from bermo_ray.errors import UserError
 from bermo_ray.tasks.heads import HeadKind
 from bermo_ray.tasks.row_check import RowCheck
 from bermo_ray.tasks.sources import MissingPartError, Rows, class_names
-from bermo_ray.tasks.splits import split_halves
 from bermo_ray.trial import Data
 
 Split = Literal["train", "dev", "test"]
@@ -126,18 +125,14 @@ class Task:
         """Indices of those of a split's ``count`` rows that a trial takes.
 
         Of train, the first of a seeded shuffle; ``shots`` N takes N rows per class on average,
-        drawn from all rows alike. Of dev, the first; halves of it are the same for every seed. Of
-        test, the first, as many as of dev.
+        drawn from all rows alike. Of dev, the first; of test, the first, as many as of dev.
         """
         if split == "train":
             size = _subset_size(self._train_rows(data, count), count)
             if size == count:
                 return np.arange(count)
             return np.random.default_rng(seed).permutation(count)[:size]
-        rows = np.arange(count)
-        if split == "dev" and data.dev_half is not None:
-            rows = split_halves(count)[data.dev_half == "second"]
-        return rows[: _subset_size(data.dev_rows, len(rows))]
+        return np.arange(_subset_size(data.dev_rows, count))
 
     def _train_rows(self, data: Data, count: int) -> int | float | None:
         if data.shots is None:

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 from bermo_ray.training.checkpoint import BestModel
-from bermo_ray.training.evaluate import Evaluation, evaluate
+from bermo_ray.training.evaluate import Evaluation, evaluate_dev
 from bermo_ray.training.judge import DENSITY_TOLERANCE
 from bermo_ray.training.setup import TrainingRun
 from bermo_ray.trial import Penalized
@@ -14,7 +14,7 @@ def keep_if_best(run: TrainingRun, step: int, evaluation: Evaluation) -> None:
     that counts was better; of equal ones the later is kept."""
     if run.trial.final_checkpoint != "best" or not is_at_full_sparsity(run, step):
         return
-    metric = selection_metric(run, evaluation)
+    metric = evaluation.metric_selection
     if metric >= (run.best.metric if run.best else float("-inf")):  # never so for NaN
         run.best = BestModel.copy(step, metric, run.model.network, run.pruner)
 
@@ -25,20 +25,12 @@ def restore_best(run: TrainingRun, step: int) -> int | None:
     if run.trial.final_checkpoint != "best":
         return None
     with run.pruner.frozen() if run.pruner else nullcontext():
-        last = evaluate(run.network, run.data["dev"], run.evaluation_batch_size, run.device)
+        last = evaluate_dev(run)
     keep_if_best(run, step, last)
     if run.best is None:
         return None
     run.best.restore(run.model.network, run.pruner)
     return run.best.step
-
-
-def selection_metric(run: TrainingRun, evaluation: Evaluation) -> float:
-    """The metric on the rows that may choose: the selection half of dev, or all rows where they are
-    that half already or a single one."""
-    if run.trial.data.dev_half is not None:
-        return evaluation.metric
-    return evaluation.half_metrics().get("metric_selection", evaluation.metric)
 
 
 def is_at_full_sparsity(run: TrainingRun, step: int) -> bool:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from bermo_ray.errors import UserError, unknown
@@ -14,33 +16,50 @@ from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks.encoding import encode_split
 from bermo_ray.tasks.registry import get_task, resolve_task
 from bermo_ray.tasks.sources import MissingPartError
-from bermo_ray.tasks.task import Task
+from bermo_ray.tasks.splits import split_halves
+from bermo_ray.tasks.task import Split, Task
 from bermo_ray.training import distillation, model
 from bermo_ray.training.batches import steps_per_epoch
 from bermo_ray.training.contribution import layer_similarity
 from bermo_ray.training.setup import find_redraw_problems
 from bermo_ray.trial import Data, Trial
 
+LEAST_VERIFICATION_ROWS = 10  # fewer could not tell a good choice from a bad one
 
-def check_trials(trials: Iterable[Trial], workers: int = 1) -> None:
+
+def check_trials(trials: Iterable[Trial], workers: int = 1, chooses: bool = False) -> None:
     """Checks names, data, layers and schedules of all trials; the data is read as a trial would.
+
+    Args:
+        trials: What is to be run.
+        workers: Of each trial.
+        chooses: Whether their plan chooses among them, so that rows must be left to verify on.
 
     Raises:
         UserError: With every problem, one line each.
     """
-    checker = _Checker(workers)
+    checker = _Checker(workers, chooses)
     problems = dict.fromkeys(p for trial in trials for p in checker.find_problems(trial))
     if problems:
         raise UserError(*problems)
 
 
+@dataclass(frozen=True)
+class _RowCounts:
+    """How many rows a trial takes."""
+
+    train: int  # encoded ones
+    dev: int  # that are predicted
+    has_test: bool  # whether there is a test part with labels
+
+
 class _Checker:
     """Checks one trial after the other; what several of them share is looked at once."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, chooses: bool) -> None:
+        self.workers, self.chooses = workers, chooses
         self._model_problems: dict[tuple[object, ...], list[str]] = {}
-        self._row_counts: dict[Data, int] = {}  # encoded rows; 0 where they can't be read
+        self._row_counts: dict[Data, _RowCounts | None] = {}  # None where they can't be read
 
     def find_problems(self, trial: Trial) -> list[str]:
         """What is wrong with the trial, a line each."""
@@ -57,6 +76,7 @@ class _Checker:
         problems += self._find_data_problems(trial, task)
         if trial.layer_drop and trial.layer_drop.threshold is not None and not problems:
             problems += _find_threshold_problems(trial, task)
+        problems += self._find_verification_problems(trial)
         return problems + self._find_schedule_problems(trial)
 
     def _find_setting_problems(self, trial: Trial) -> list[str]:
@@ -90,18 +110,32 @@ class _Checker:
             ]
         if task.name != trial.data.task or trial.data in self._row_counts:
             return []
-        self._row_counts[trial.data] = 0
+        self._row_counts[trial.data] = None
         try:
             self._row_counts[trial.data] = _count_rows(trial, task)
         except UserError as error:
             return list(error.problems)
         return []
 
+    def _find_verification_problems(self, trial: Trial) -> list[str]:
+        """Too few rows that say how good a choice is, where something is chosen."""
+        rows = self._row_counts.get(trial.data)
+        chooses = self.chooses or trial.final_checkpoint == "best"
+        if rows is None or rows.has_test or trial.data.whole_dev or not chooses:
+            return []
+        verifying = len(split_halves(rows.dev)[1])
+        if verifying >= LEAST_VERIFICATION_ROWS:
+            return []
+        return [
+            f"data.dev_rows: {rows.dev} dev rows leave {verifying} to verify {trial.data.task} on, "
+            f"expected >= {LEAST_VERIFICATION_ROWS}; give more, or `whole_dev`"
+        ]
+
     def _find_schedule_problems(self, trial: Trial) -> list[str]:
         rows = self._row_counts.get(trial.data)
-        if not rows:
+        if rows is None:
             return []
-        total = trial.epochs * steps_per_epoch(rows, trial.batch_size, self.workers)
+        total = trial.epochs * steps_per_epoch(rows.train, trial.batch_size, self.workers)
         warmup = trial.warmup_steps(total)
         if warmup >= total:
             return [f"optimizer.warmup: {warmup} steps of warm-up, but only {total} steps in all"]
@@ -118,16 +152,24 @@ def _find_task(data: Data) -> Task:
     return resolve_task(data)
 
 
-def _count_rows(trial: Trial, task: Task) -> int:
-    """How many encoded rows the trial trains on; all splits are read, test where it is there."""
-    for part in (task.dev, *task.available_dev_sets(trial.data)):
+def _count_rows(trial: Trial, task: Task) -> _RowCounts:
+    """The rows that the trial takes; all splits are read, test where it is there."""
+    dev = len(np.unique(_row_numbers(trial, task, "dev")))
+    for part in task.available_dev_sets(trial.data):
         task.read_rows(trial.data, part)
+    has_test = False
     with suppress(MissingPartError):
         task.read_rows(trial.data, task.part_of("test"))
+        has_test = True
+    return _RowCounts(len(_row_numbers(trial, task, "train")), dev, has_test)
+
+
+def _row_numbers(trial: Trial, task: Task, split: Split) -> np.ndarray:
+    """Of each encoded row that the trial takes of a split, the number of the row it is made of."""
     if task.keeps_row_count:
-        return task.take_rows(trial.data, "train", trial.seed).num_rows
+        return np.arange(task.take_rows(trial.data, split, trial.seed).num_rows)
     tokenizer = load_tokenizer(trial.backbone)
-    return len(encode_split(task, trial.data, "train", trial.seed, tokenizer))
+    return encode_split(task, trial.data, split, trial.seed, tokenizer).row_numbers
 
 
 def _find_pattern_problems(trial: Trial, task: Task, pattern: str) -> list[str]:

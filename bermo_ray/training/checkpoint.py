@@ -31,7 +31,7 @@ class BestModel:
     """A copy, in the CPU's memory, of the best model of a run so far."""
 
     step: int  # after which it was evaluated
-    metric: float  # on the selection half of dev
+    metric: float  # on the rows that choose
     weights: dict[str, torch.Tensor]
     scores: dict[str, torch.Tensor]  # none without a pruner
 

@@ -1,5 +1,6 @@
 """Evaluation of a split, by one worker or shared between several."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,10 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from bermo_ray.record import NAN
 from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.tasks.metrics import constant_metric, measure_metrics
 from bermo_ray.tasks.splits import split_halves
 from bermo_ray.tasks.task import Task
+from bermo_ray.training.setup import TrainingRun
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Evaluation:
         row_numbers: The numbers of the rows in the complete split.
         predicted: One entry per row.
         gold: What is right, one entry per row.
+        whole_dev: Whether all rows choose and all verify; else half of them each.
     """
 
     task: Task
@@ -38,15 +42,26 @@ class Evaluation:
     row_numbers: list[int]
     predicted: list[Any]
     gold: list[Any]
+    whole_dev: bool = False
 
-    def half_metrics(self) -> dict[str, float]:
-        """The metric on either half of the rows, as ``metric_selection`` and
-        ``metric_verification``; of a single row there are none."""
-        if len(self.row_numbers) < 2:
-            return {}
-        halves = split_halves(len(self.row_numbers))
-        names = ("metric_selection", "metric_verification")
-        return {name: self._metric_of(half) for name, half in zip(names, halves, strict=True)}
+    @functools.cached_property
+    def metric_selection(self) -> float:
+        """The metric on the rows that choose."""
+        return self._metric_of(self._halves[0])
+
+    @functools.cached_property
+    def metric_verification(self) -> float:
+        """The metric on the rows that verify; NaN where the only row chooses."""
+        verifying = self._halves[1]
+        return self._metric_of(verifying) if len(verifying) else NAN
+
+    @functools.cached_property
+    def _halves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the rows that choose, and of those that verify."""
+        count = len(self.row_numbers)
+        if self.whole_dev:
+            return np.arange(count), np.arange(count)
+        return split_halves(count, self.task.head.row_classes(self.gold))
 
     def _metric_of(self, indices: np.ndarray) -> float:
         predicted, gold = ([side[i] for i in indices] for side in (self.predicted, self.gold))
@@ -54,15 +69,18 @@ class Evaluation:
         return measure_metrics((name,), predicted, gold, labels, self.loss)[name]
 
     def table(self) -> pa.Table:
-        """One row per row of the split: its number, what is right, what was predicted, and whether
-        that is right (null for kinds that know no right and wrong)."""
+        """One row per row of the split: its number, what is right, what was predicted, whether that
+        is right (null for kinds that know no right and wrong), and whether the row verifies."""
         right = self.task.head.is_right(self.predicted, self.gold)
+        verifies = np.zeros(len(self.gold), dtype=bool)
+        verifies[self._halves[1]] = True
         return pa.table(
             {
                 "row": self.row_numbers,
                 "gold": self.gold,
                 "predicted": self.predicted,
                 "right": pa.nulls(len(self.gold), pa.bool_()) if right is None else right,
+                "verifies": verifies,
             }
         )
 
@@ -75,14 +93,25 @@ class _RowResult(NamedTuple):
     prediction: Any
 
 
+def evaluate_dev(run: TrainingRun) -> Evaluation:
+    """What a run's network, as it is now, reaches on the dev set."""
+    data, size, device = run.data["dev"], run.evaluation_batch_size, run.device
+    return evaluate(run.network, data, size, device, run.trial.data.whole_dev)
+
+
 def evaluate(
-    network: nn.Module, data: EncodedRows, batch_size: int, device: torch.device
+    network: nn.Module,
+    data: EncodedRows,
+    batch_size: int,
+    device: torch.device,
+    whole_dev: bool = False,
 ) -> Evaluation:
     """Metrics and mean loss over all rows.
 
     Under several workers each takes every n-th row and the answers are gathered, so every row
     counts once however the rows divide; all workers get the same numbers. The caller sees to masks
-    being folded in (``Pruner.frozen``). A non-finite loss is returned as it is.
+    being folded in (``Pruner.frozen``). A non-finite loss is returned as it is. With ``whole_dev``
+    all rows both choose and verify.
     """
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     results = _predict_rows(network, data, data.rows_by_length[rank::world], batch_size, device)
@@ -106,6 +135,7 @@ def evaluate(
         row_numbers=row_numbers,
         predicted=predicted,
         gold=gold,
+        whole_dev=whole_dev,
     )
 
 

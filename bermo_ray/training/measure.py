@@ -14,7 +14,7 @@ from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.tasks.encoding import encode_part, encode_split, take_chosen
 from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.training import features
-from bermo_ray.training.evaluate import Evaluation, evaluate
+from bermo_ray.training.evaluate import Evaluation, evaluate, evaluate_dev
 from bermo_ray.training.latency import SHAPE, measure_latencies, weight_bytes
 from bermo_ray.training.reporter import describe_hardware
 from bermo_ray.training.setup import TrainingRun
@@ -48,16 +48,18 @@ def measure(
     """Evaluates the run after ``step`` on the dev set, with the masks of now folded in; a ``final``
     report has more measurements than those before."""
     with run.pruner.frozen() if run.pruner else nullcontext():
-        evaluation = evaluate(run.network, run.data["dev"], run.evaluation_batch_size, run.device)
+        evaluation = evaluate_dev(run)
         other_metrics = evaluation.other_metrics | (_extra_dev_metrics(run) if final else {})
         count = _count(run)
         metric_test = _test_metric(run) if final else NAN
         learned = run.model.fusion.learned_numbers()  # before forwards that evaluate nothing
-        extra = _final_measurements(run, evaluation) if final else {}
+        extra = _final_measurements(run) if final else {}
     report = Report(
         step=step,
         epoch=step / run.steps_per_epoch,
         metric=evaluation.metric,
+        metric_selection=evaluation.metric_selection,
+        metric_verification=evaluation.metric_verification,
         metric_test=metric_test,
         other_metrics=other_metrics,
         constant_metric=evaluation.constant_metric,
@@ -86,18 +88,17 @@ def _count(run: TrainingRun) -> ParameterCount:
     return run.count
 
 
-def _final_measurements(run: TrainingRun, evaluation: Evaluation) -> dict[str, Any]:
+def _final_measurements(run: TrainingRun) -> dict[str, Any]:
     """What is measured once, at the end."""
     network = run.model.network
     shape = (SHAPE[0], min(SHAPE[1], run.trial.data.max_length))
-    measurements: dict[str, Any] = {
+    return {
         "kept_by_matrix": run.pruner.kept_by_matrix() if run.pruner else [],
         "density_before_shift": run.pruner.density_before_shift if run.pruner else NAN,
         "latency": measure_latencies([network], rounds=7, shape=shape, device=run.device)[0],
         "weight_bytes": weight_bytes(network),
         "hardware": describe_hardware(run.device, run.world_size),
     }
-    return measurements | (evaluation.half_metrics() if run.trial.data.dev_half is None else {})
 
 
 def _extra_dev_metrics(run: TrainingRun) -> dict[str, float]:

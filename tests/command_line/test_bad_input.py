@@ -12,6 +12,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.training.check import check_trials
 from bermo_ray.trial import Trial
 from tests.support.studies import ROOT, load_script
+from tests.support.task_files import write_parquet
 
 
 @pytest.fixture
@@ -144,7 +145,6 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
             "strategy 'explicit' and a list of dropped_layers",
         ),
         ("layer_drop", ["--counts", "-1"], "--counts: got -1, expected greater"),
-        ("optimal_layers", ["--dev-half", "first"], "--dev-half: this study takes one half"),
         ("optimal_layers", ["--thresholds", "-1"], "--thresholds: got [-1.0], expected points"),
         ("drop_and_prune", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
         ("drop_and_prune", ["--counts", "6"], "--counts: got 6, expected 0 <= count < 6 layers"),
@@ -160,6 +160,19 @@ def test_mistakes_in_other_studies(run: Any, name: str, options: list[str], line
     assert (code, out) == (2, "")
     assert line in err
     assert all(text.startswith("error: ") for text in err.strip().splitlines())
+
+
+def test_too_few_rows_to_verify_on_name_the_options(run: Any, tmp_path: Path) -> None:
+    columns = {"sentence": ["the dog slept ."] * 64, "label": [0, 1] * 32}
+    for part in ("train", "validation"):
+        write_parquet(tmp_path, f"glue/sst2/{part}.parquet", columns)
+    options = ["--task", "sst2", "--data-dir", ".", "--dev-rows", "12", "--dry-run"]
+    line = (
+        "error: --dev-rows: 12 dev rows leave 6 to verify sst2 on, expected >= 10; give more, or "
+        "--whole-dev\n"
+    )
+    assert run(*options) == (2, "", line)
+    assert run(*options, "--whole-dev")[0] == 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from bermo_ray.errors import UserError
 from bermo_ray.results import figures, layer_counts, layer_losses
 from bermo_ray.results.layer_counts import encoders_with_shared_layers
 from bermo_ray.results.mixes import mixes
-from bermo_ray.tasks.splits import split_halves
 from tests.support.result_rows import dropped_row as row
 from tests.support.result_rows import predictions_table as predictions
 from tests.support.result_rows import result_table as table
@@ -47,8 +46,10 @@ def test_counts_are_found_on_one_half_and_verified_on_the_other() -> None:
         row(0, 0.9, (0.90, 0.91)), row(3, 0.9, (0.895, 0.90)),
         row(4, 0.9, (0.885, 0.86)), row(6, 0.9, (0.87, 0.80)),
     )  # fmt: skip
-    verification = [int(index) for index in split_halves(100)[1]]
-    wrong = {"0-0": set(), "3-0": {verification[0]}, "4-0": set(verification[:9]), "6-0": set()}
+    verification, selection = range(1, 100, 2), range(0, 100, 2)
+    wrong = {
+        "0-0": set(), "3-0": {verification[0]}, "4-0": set(verification[:9]), "6-0": set(selection)
+    }  # fmt: skip
     counts = layer_counts(rows, (1.0, 2.0, 5.0), lambda run: predictions(wrong[run])).to_pylist()
     assert [r["layers_dropped"] for r in counts] == [3, 4, 6]
     assert [round(r["loss_selection"], 6) for r in counts] == [0.5, 1.5, 3.0]
@@ -63,7 +64,7 @@ def test_counts_are_found_on_one_half_and_verified_on_the_other() -> None:
 
 def test_a_regression_has_no_p_value() -> None:
     rows = table(row(0, 0.9, (0.90, 0.91)), row(3, 0.9, (0.895, 0.90)))
-    unknown = pa.table({"row": range(100), "right": pa.nulls(100)})
+    unknown = predictions(set()).set_column(1, "right", pa.nulls(100))
     (count,) = layer_counts(rows, (1.0,), lambda run: unknown).to_pylist()
     assert (count["layers_dropped"], count["p_value"], count["significant"]) == (3, None, None)
 

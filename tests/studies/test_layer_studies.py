@@ -10,7 +10,6 @@ import pytest
 from bermo_ray import results
 from bermo_ray.results.schemas import COUNTS, LOSSES
 from bermo_ray.results.significance import mcnemar, right_or_wrong
-from bermo_ray.tasks.splits import split_halves
 from bermo_ray.tracking import store
 from bermo_ray.tracking.store import store_uri
 from bermo_ray.training.layer_scores import layer_scores
@@ -81,11 +80,8 @@ def test_optimal_counts(tmp_path: Path) -> None:
     assert rows[-1]["loss_verification"] == pytest.approx(
         100 * (undropped["metric_verification"] - short["metric_verification"])
     )
-    verification = split_halves(60)[1]
-    first, second = (
-        right_or_wrong(results.predictions(r["run_id"], store_uri(tmp_path)), verification)
-        for r in (undropped, short)
-    )
+    tables = [results.predictions(r["run_id"], store_uri(tmp_path)) for r in (undropped, short)]
+    first, second = (right_or_wrong(table.filter(table["verifies"])) for table in tables)
     assert first is not None
     assert second is not None
     assert np.mean(first) == pytest.approx(undropped["metric_verification"])

@@ -61,5 +61,8 @@ def seeded(rows: list[tuple[str, int, float, float]], **columns: Any) -> pa.Tabl
 
 
 def predictions_table(wrong: set[int], rows: int = 100) -> pa.Table:
-    """A trial's predictions, right but for these rows."""
-    return pa.table({"row": range(rows), "right": [row not in wrong for row in range(rows)]})
+    """A trial's predictions, right but for these rows; odd rows verify."""
+    right = [row not in wrong for row in range(rows)]
+    return pa.table(
+        {"row": range(rows), "right": right, "verifies": [row % 2 == 1 for row in range(rows)]}
+    )

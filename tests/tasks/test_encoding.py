@@ -157,7 +157,7 @@ def test_what_the_cache_gives_is_what_encoding_gives(
     )
     assert len(list(tmp_path.rglob("*.arrow"))) == 2
     encoding.encode_split(
-        task, settings.model_copy(update={"dev_half": "first"}), "train", 1, tokenizer
+        task, settings.model_copy(update={"whole_dev": True}), "train", 1, tokenizer
     )
     assert len(list(tmp_path.rglob("*.arrow"))) == 2
 

@@ -50,12 +50,9 @@ def test_shots_are_rows_for_each_class_drawn_from_all_alike(hundred: Callable[..
         numbers(hundred(shots=100), "train")
 
 
-def test_halves_of_dev_are_fixed_and_share_nothing(hundred: Callable[..., Data]) -> None:
-    first, second = (numbers(hundred(dev_half=half), "dev", 0) for half in ("first", "second"))
-    assert len(first) == 51
-    assert sorted(first + second) == list(range(101))
-    assert first == numbers(hundred(dev_half="first"), "dev", 7)
-    assert numbers(hundred(dev_half="second", dev_rows=5), "dev") == second[:5]
+def test_dev_rows_are_the_first_whatever_chooses(hundred: Callable[..., Data]) -> None:
+    for data in (hundred(dev_rows=5), hundred(dev_rows=5, whole_dev=True)):
+        assert numbers(data, "dev", 7) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -64,20 +61,12 @@ def test_halves_of_dev_are_fixed_and_share_nothing(hundred: Callable[..., Data])
         ({"train_rows": 1.5}, "train_rows: got 1.5, expected whole rows, or a share below 1"),
         ({"shots": 2, "train_rows": 5}, "train_rows says too how many rows"),
         ({"train_rows": 0}, "greater than 0"),
-        ({"dev_half": "third"}, "'first' or 'second'"),
+        ({"whole_dev": "yes"}, "data.whole_dev: got 'yes', expected a valid boolean"),
     ],
 )
 def test_bad_subsets_are_refused(more: dict[str, Any], line: str) -> None:
     with pytest.raises(UserError, match=line):
         Trial.from_dict({"data": {"task": "sst2"} | more})
-
-
-def test_halves_of_an_embedded_set_never_overlap() -> None:
-    task = registry.get_task("tense")
-    first = task.take_rows(Data(dev_half="first", dev_rows=30), "dev", 0)["text"].to_pylist()
-    second = task.take_rows(Data(dev_half="second", dev_rows=60), "dev", 0)["text"].to_pylist()
-    assert (len(first), len(second)) == (30, 60)
-    assert not set(first) & set(second)
 
 
 @pytest.mark.parametrize(("task", "rows"), [("conll2003", 32), ("wikiann/en", 24)])
@@ -104,10 +93,10 @@ def test_labelled_test_parts(name: str) -> None:
             task.part_of("test")
 
 
-def test_test_has_as_many_rows_as_dev_and_no_halves(tmp_path: Path) -> None:
+def test_test_has_as_many_rows_as_dev(tmp_path: Path) -> None:
     task = registry.get_task("tense")
     assert task.take_rows(Data(), "test", 0).num_rows == 500
-    few = task.take_rows(Data(dev_rows=30, dev_half="second"), "test", 0)["text"].to_pylist()
+    few = task.take_rows(Data(dev_rows=30), "test", 0)["text"].to_pylist()
     assert len(few) == 30
     assert few == task.take_rows(Data(dev_rows=30), "test", 7)["text"].to_pylist()
     others = [task.take_rows(Data(), split, 0)["text"].to_pylist() for split in ("train", "dev")]

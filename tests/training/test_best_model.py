@@ -7,28 +7,24 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.record import Report, Status
 from bermo_ray.tasks.encoding import encode_split
-from bermo_ray.tasks.registry import get_task
-from bermo_ray.tasks.splits import split_halves
-from bermo_ray.training import best_model
+from bermo_ray.training import best_model, loop
 from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.loop import train
 from bermo_ray.training.model import load_trained
 from bermo_ray.training.reporter import run_locally
 from bermo_ray.training.setup import TrainingRun
-from bermo_ray.trial import L0, Data, LayerDrop, Magnitude, Movement, SoftMovement, Trial
+from bermo_ray.trial import L0, LayerDrop, Magnitude, Movement, SoftMovement, Trial
 from tests.support.runs import Interrupted, InterruptingReporter, small_trial, untimed
 
 CPU = torch.device("cpu")
 # What differs between the last report of a run and the report of the evaluation it went back to:
 # how far the run is, what it was trained on since, and what is measured at the end alone.
 AT_THE_END = (
-    "step", "epoch", "status", "reason", "train_loss", "best_step", "metric_selection",
-    "metric_verification", "metric_test", "weight_bytes", "hardware", "kept_by_matrix",
-    "multiplier_now",
+    "step", "epoch", "status", "reason", "train_loss", "best_step", "metric_test", "weight_bytes",
+    "hardware", "kept_by_matrix", "multiplier_now",
 )  # fmt: skip
 FLAT = {"flat_end": 6}  # of 12 steps, 1 of them warm-up: full sparsity from step 6 on
 
@@ -40,12 +36,23 @@ def select(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def script(metrics: dict[int, float]) -> list[int]:
         asked: list[int] = []
+        keep_if_best = best_model.keep_if_best
 
-        def scripted(run: TrainingRun, _: Evaluation) -> float:
-            asked.append(round(run.model.fusion.share_trained * run.total_steps))
-            return metrics[asked[-1]]
+        class Scripted:
+            def __init__(self, step: int) -> None:
+                self.step = step
 
-        monkeypatch.setattr(best_model, "selection_metric", scripted)
+            @property
+            def metric_selection(self) -> float:
+                asked.append(self.step)
+                return metrics[self.step]
+
+        def scripted(run: TrainingRun, step: int, _: Evaluation) -> None:
+            evaluation: Any = Scripted(step)
+            keep_if_best(run, step, evaluation)
+
+        for module in (best_model, loop):
+            monkeypatch.setattr(module, "keep_if_best", scripted)
         return asked
 
     return script
@@ -162,42 +169,13 @@ def test_a_run_that_explodes_ends_where_it_exploded(
     assert last.loss == straight[1].loss != straight[0].loss
 
 
-def test_it_is_chosen_on_the_selection_half(tiny: str) -> None:
-    trial = best(small_trial(tiny, pruning=None, epochs=6, evaluations_per_epoch=3))
-    chosen: list[float] = []
-    original = best_model.selection_metric
-
-    def remembered(run: TrainingRun, evaluation: Evaluation) -> float:
-        chosen.append(original(run, evaluation))
-        return chosen[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(best_model, "selection_metric", remembered)
-        last = run_locally(trial)[-1]
-    assert len(chosen) == 18
-    assert last.metric_selection == max(chosen)
-    assert last.best_step == 2 * (18 - chosen[::-1].index(max(chosen)))  # the latest of the best
-
-
-def test_the_half_by_hand(tiny: str) -> None:
-    first, second = split_halves(5)
-    predicted = [0] * 5
-    gold = [int(i in second) for i in range(5)]  # right on the first half alone
-    evaluation = Evaluation(get_task("tense"), 0.6, {}, 0.1, 0.5, list(range(5)), predicted, gold)
-
-    class FakeRun:
-        trial = Trial()
-
-    run: Any = FakeRun()
-    assert best_model.selection_metric(run, evaluation) == 1.0
-    assert len(first) == 3
-    run.trial = Trial(data=Data(dev_half="first"))  # these rows are that half already
-    assert best_model.selection_metric(run, evaluation) == 0.6
-
-
-def test_the_other_half_may_not_choose() -> None:
-    with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        Trial().replace(final_checkpoint="best", data__dev_half="second")
-    assert str(caught.value) == (
-        "final_checkpoint: 'best' is chosen on the first half of dev, but data.dev_half is 'second'"
+@pytest.mark.parametrize("whole_dev", [False, True])
+def test_it_is_chosen_on_the_rows_that_choose(tiny: str, whole_dev: bool) -> None:
+    trial = small_trial(
+        tiny, pruning=None, epochs=6, evaluations_per_epoch=3, data__whole_dev=whole_dev
     )
+    straight, last = run_locally(trial), run_locally(best(trial))[-1]
+    metrics = [r.metric if whole_dev else r.metric_selection for r in straight]
+    assert len(metrics) == 18
+    assert last.metric_selection == max(metrics)
+    assert last.best_step == 2 * (18 - metrics[::-1].index(max(metrics)))  # the latest of the best

@@ -1,11 +1,13 @@
 """Predictions and metrics of a split, by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -17,11 +19,12 @@ from bermo_ray.tasks import registry
 from bermo_ray.tasks.encoded import IGNORED
 from bermo_ray.tasks.encoding import encode_rows
 from bermo_ray.training.check import check_trials
-from bermo_ray.training.evaluate import evaluate
+from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.model import load_trained
 from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Data, Optimizer, Trial
 from tests.support.questions import encode_questions
+from tests.support.runs import small_trial
 
 CPU = torch.device("cpu")
 
@@ -55,8 +58,9 @@ def test_a_question_takes_the_best_of_its_windows() -> None:
     assert evaluation.metric == 0.5  # articles do not count
     assert evaluation.other_metrics == {"exact_match": 0.5}
     table = evaluation.table()
-    assert table.column_names == ["row", "gold", "predicted", "right"]
+    assert table.column_names == ["row", "gold", "predicted", "right", "verifies"]
     assert table["right"].to_pylist() == [True, False]
+    assert sorted(table["verifies"].to_pylist()) == [False, True]
 
 
 def test_loss_counts_labelled_pieces_and_perplexity_follows() -> None:
@@ -93,22 +97,71 @@ def test_predictions_are_kept_and_give_the_metric_again(
     from bermo_ray.tasks.metrics import METRICS
 
     trial = Trial(
-        data=Data(task=name, train_rows=40, dev_rows=31, dev_half="second"),
+        data=Data(task=name, train_rows=40, dev_rows=31),
         backbone=tiny,
         optimizer=Optimizer(learning_rate=1e-3),
-        epochs=1,
+        epochs=2,
     )
-    last = run_locally(trial, tmp_path / "c")[-1]
+    before, last = run_locally(trial, tmp_path / "c")
     rows = pq.read_table(tmp_path / "c" / "predictions.parquet")
-    assert rows.num_rows == 31
-    assert len(set(rows["row"].to_pylist())) == 31
-    assert max(rows["row"].to_pylist()) > 31  # numbers of the whole dev set
+    assert rows["row"].to_pylist() == list(range(31))
+    assert rows["verifies"].to_pylist().count(True) == 15
     task = registry.get_task(name)
-    again = METRICS[task.metric](
-        rows["predicted"].to_pylist(), rows["gold"].to_pylist(), task.labels
-    )
-    assert again == pytest.approx(last.metric)
+
+    def metric_of(some: pa.Table) -> Any:
+        predicted, gold = (some[column].to_pylist() for column in ("predicted", "gold"))
+        return pytest.approx(METRICS[task.metric](predicted, gold, task.labels), nan_ok=True)
+
+    assert last.metric == metric_of(rows)
+    assert last.metric_verification == metric_of(rows.filter(rows["verifies"]))
+    assert last.metric_selection == metric_of(rows.filter(pc.invert(rows["verifies"])))
     assert set(last.other_metrics) == set(task.extra_metrics)
+    assert before.finite("metric_selection", "metric_verification")  # at every evaluation
+
+
+def test_halves_by_hand() -> None:
+    # Of eight rows and classes 0, 0, 0, 0, 1, 1, 2, 2 either half has two, one and one.
+    gold = [0, 0, 0, 0, 1, 1, 2, 2]
+    task = replace(registry.get_task("tense"), labels=("a", "b", "c"))
+    found = Evaluation(task, 0.5, {}, 0.1, 0.5, list(range(8)), [0] * 4 + [2] * 4, gold)
+    assert (found.metric_selection, found.metric_verification) == (0.75, 0.75)
+    verifies = found.table()["verifies"].to_pylist()
+    assert sorted(g for g, is_one in zip(gold, verifies, strict=True) if is_one) == [0, 0, 1, 2]
+    # All rows choose and verify; their metric is measured again.
+    both = replace(found, whole_dev=True)
+    assert (both.metric_selection, both.metric_verification) == (0.75, 0.75)
+    assert both.table()["verifies"].to_pylist() == [True] * 8
+    # A row that is wrong in one half alone.
+    chooses = verifies.index(False)
+    worse = replace(
+        found, predicted=[1 if i == chooses else p for i, p in enumerate(found.predicted)]
+    )
+    assert (worse.metric_selection, worse.metric_verification) == (0.5, 0.75)
+    both = replace(worse, whole_dev=True)
+    assert (both.metric_selection, both.metric_verification) == (0.625, 0.625)
+
+
+def test_a_single_row_chooses_and_none_verifies() -> None:
+    one = Evaluation(registry.get_task("tense"), 1.0, {}, 0.1, 1.0, [0], [1], [1])
+    assert one.metric_selection == 1.0
+    assert math.isnan(one.metric_verification)
+    assert one.table()["verifies"].to_pylist() == [False]
+    assert replace(one, whole_dev=True).metric_verification == 1.0
+
+
+def test_with_whole_dev_all_rows_choose_and_verify(tiny: str, tmp_path: Path) -> None:
+    halves = small_trial(tiny, pruning=None, epochs=1)
+    whole = halves.replace(data__whole_dev=True)
+    reports = run_locally(whole, tmp_path / "c")
+    for report in reports:
+        assert report.metric_selection == report.metric_verification == report.metric
+    table = pq.read_table(tmp_path / "c" / "predictions.parquet")
+    assert table["verifies"].to_pylist() == [True] * 51
+    split = run_locally(halves)
+    assert [r.metric for r in split] == [r.metric for r in reports]  # trains the same
+    for report in split:  # 51 rows: 26 choose, 25 verify
+        right = 26 * report.metric_selection + 25 * report.metric_verification
+        assert right == pytest.approx(51 * report.metric)
 
 
 def write_senteval(folder: Path, rows: int, parts: tuple[str, ...] = ("tr", "va", "te")) -> None:

@@ -32,7 +32,7 @@ def small(backbone: str, **changes: Any) -> Trial:
     base = Trial(
         data=Data(task="tense", train_rows=48, dev_rows=31),
         backbone=backbone,
-        optimizer=Optimizer(learning_rate=1e-3, score_learning_rate=0.1),
+        optimizer=Optimizer(learning_rate=1e-3, score_learning_rate=0.1, fusion_learning_rate=0.1),
         epochs=1,
         batch_size=16,
     )

@@ -128,6 +128,11 @@ class HeadKind(ABC):
         """Whether each row is predicted right: a bool per row, or a list of them; None for a kind
         that knows no right and wrong."""
 
+    def row_classes(self, gold: list[Any]) -> list[int] | None:
+        """The class of each row, for a kind whose rows have one; the halves of a dev set are
+        stratified by it."""
+        return None
+
     def teacher_width(self, labels: tuple[str, ...]) -> int:
         """How many numbers are kept of a teacher's logits, per row or per piece."""
         return len(labels)

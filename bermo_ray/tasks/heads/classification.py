@@ -40,6 +40,9 @@ class Classification(LabelledRows):
     def is_right(self, predicted: list[int], gold: list[int]) -> list[bool]:
         return [p == g for p, g in zip(predicted, gold, strict=True)]
 
+    def row_classes(self, gold: list[int]) -> list[int]:
+        return gold
+
 
 def _class_numbers(check: RowCheck, labels: tuple[str, ...]) -> pa.ChunkedArray:
     values, names = check.rows["label"], check.class_names("label")
