@@ -29,8 +29,6 @@ class FrontierSearch(ArmSearch):
     The first half of a search's trials walks from the gentlest λ to the harshest.
     """
 
-    chooses = True
-
     def __init__(
         self,
         space: Space,

@@ -95,8 +95,6 @@ class TargetSearch(ArmSearch):
         UserError: the search's seed is among those that report.
     """
 
-    chooses = True
-
     def __init__(
         self,
         space: Space,
