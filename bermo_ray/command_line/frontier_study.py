@@ -11,17 +11,9 @@ from bermo_ray.command_line.options import OneTaskOptions, by_backbone, default
 from bermo_ray.command_line.shell import Session
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
-from bermo_ray.results import (
-    average_seeds,
-    efficiency,
-    figures,
-    frontier,
-    hypervolume,
-    keep_most_seeds,
-    load_all,
-    text,
-)
+from bermo_ray.results import efficiency, figures, frontier, hypervolume, load_all, text
 from bermo_ray.results.comparison import Efficiency
+from bermo_ray.results.frontier import GROUP
 from bermo_ray.results.schemas import make_schema
 from bermo_ray.search.arm_search import EarlierTrials
 from bermo_ray.search.frontier_search import FrontierSearch
@@ -146,19 +138,18 @@ def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrial
 
 
 def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
-    """Prints, draws and keeps what came out; gives the frontier, of means over seeds."""
+    """Prints, draws and keeps what came out; gives the frontier."""
     plan, metric = session.study.plan, get_task(session.options.task).metric
-    averaged = keep_most_seeds(average_seeds(table))
-    front = frontier(averaged)
+    front = frontier(table)
     session.print(text.frontier_table(front, metric))
     tables = {"trials": table, "frontier": front}
     if isinstance(plan, FrontierSearch):  # a search for one point says nothing of the rest
-        session.print(text.describe_hypervolumes(hypervolume(averaged)))
+        session.print(text.describe_hypervolumes(hypervolume(table, by=(*GROUP, "seed"))))
     if isinstance(plan, TargetSearch):
         tables["answers"] = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
         session.print(*text.describe_answers(tables["answers"], metric))
         session.print(*_compare_with_match(session.options.match, table, tables["answers"]))
-    figure = figures.frontier_figure(table, front, metric, session.study.folder / "frontier.png")
+    figure = figures.frontier_figure(table, metric, session.study.folder / "frontier.png")
     session.publish(tables, [figure])
     if isinstance(plan, TargetSearch) and plan.refusals:
         raise UserError(*plan.refusals)
@@ -169,10 +160,7 @@ def _compare_with_match(match: str | None, table: pa.Table, answers: pa.Table) -
     """How many times fewer weights the others need than the fusion that is matched."""
     if match is None:
         return []
-    recipes = keep_most_seeds(average_seeds(table))["recipe"]
-    pruned = table.filter(
-        pc.and_(pc.not_equal(table["method"], "dense"), pc.is_in(table["recipe"], recipes))
-    )
+    pruned = table.filter(pc.not_equal(table["method"], "dense"))
     lines = []
     for row in answers.to_pylist():
         fusion, level = row["fusion"], row["target_metric"]
@@ -188,11 +176,10 @@ def _compare_with_match(match: str | None, table: pa.Table, answers: pa.Table) -
 
 def _describe_efficiency(result: Efficiency, match: str, fusion: str) -> str:
     """One line: how many times fewer weights one fusion needs, with the interval."""
-    if result.unreached:
-        return (
-            f"at {result.level:.4f}: one of {match} and {fusion} does not get there in "
-            f"{result.unreached} of {result.seeds} seeds"
-        )
+    unreached = {match: result.unreached_first, fusion: result.unreached_second}
+    if any(unreached.values()):
+        counts = (f"{n} of {result.seeds} seeds of {arm}" for arm, n in unreached.items() if n)
+        return f"at {result.level:.4f}: not reached in {' and '.join(counts)}"
     interval = f"95 % over {result.seeds} seeds: {result.low:.2f} to {result.high:.2f}"
     if result.seeds == 1:
         interval = "one seed, so no interval"

@@ -10,7 +10,6 @@ from bermo_ray.errors import UserError
 from bermo_ray.results import figures, layer_counts, layer_losses
 from bermo_ray.results.layer_counts import encoders_with_shared_layers
 from bermo_ray.results.mixes import mixes
-from bermo_ray.tasks.splits import split_halves
 from tests.support.result_rows import dropped_row as row
 from tests.support.result_rows import predictions_table as predictions
 from tests.support.result_rows import result_table as table
@@ -23,7 +22,7 @@ def test_losses_and_savings_against_the_undropped_model() -> None:
     )).to_pylist()  # fmt: skip
     assert (undropped["strategy"], undropped["layers_dropped"]) == ("none", 0)
     assert (undropped["seeds"], undropped["dropped_layers"]) == (2, [])
-    assert undropped["metric"] == pytest.approx(0.92)
+    assert undropped["metric_reported"] == pytest.approx(0.92)
     assert (six["layers_dropped"], six["seeds"], six["parameters"]) == (6, 2, 68)
     assert six["dropped_layers"] == [7, 8, 9, 10, 11, 12]
     assert six["loss"] == pytest.approx(3.0)  # 100·(0.92 − 0.89)
@@ -32,6 +31,14 @@ def test_losses_and_savings_against_the_undropped_model() -> None:
     assert six["infer_speedup"] == pytest.approx(2.0)
     assert four["loss"] == pytest.approx(42.0)
     assert layer_losses(table(row(2, 0.9))).num_rows == 0
+
+
+def test_losses_are_of_what_is_reported() -> None:
+    rows = table(row(0, 0.9, (0.99, 0.90)), row(6, 0.9, (0.99, 0.80)), row(4, 0.9, metric_test=0.7))
+    undropped, four, six = layer_losses(rows).to_pylist()
+    assert undropped["metric_reported"] == 0.90
+    assert (six["metric_reported"], six["loss"]) == pytest.approx((0.80, 10.0))
+    assert four["metric_reported"] == 0.7
 
 
 def test_shared_layers_are_said_to_be_faster_not_smaller() -> None:
@@ -47,8 +54,8 @@ def test_counts_are_found_on_one_half_and_verified_on_the_other() -> None:
         row(0, 0.9, (0.90, 0.91)), row(3, 0.9, (0.895, 0.90)),
         row(4, 0.9, (0.885, 0.86)), row(6, 0.9, (0.87, 0.80)),
     )  # fmt: skip
-    verification = [int(index) for index in split_halves(100)[1]]
-    wrong = {"0-0": set(), "3-0": {verification[0]}, "4-0": set(verification[:9]), "6-0": set()}
+    # Every other row verifies; what the rest say does not count.
+    wrong = {"0-0": {0, 2, 4}, "3-0": {1}, "4-0": set(range(1, 19, 2)), "6-0": {6, 8, 10, 12, 14}}
     counts = layer_counts(rows, (1.0, 2.0, 5.0), lambda run: predictions(wrong[run])).to_pylist()
     assert [r["layers_dropped"] for r in counts] == [3, 4, 6]
     assert [round(r["loss_selection"], 6) for r in counts] == [0.5, 1.5, 3.0]
@@ -63,7 +70,7 @@ def test_counts_are_found_on_one_half_and_verified_on_the_other() -> None:
 
 def test_a_regression_has_no_p_value() -> None:
     rows = table(row(0, 0.9, (0.90, 0.91)), row(3, 0.9, (0.895, 0.90)))
-    unknown = pa.table({"row": range(100), "right": pa.nulls(100)})
+    unknown = predictions(set()).set_column(1, "right", pa.nulls(100))
     (count,) = layer_counts(rows, (1.0,), lambda run: unknown).to_pylist()
     assert (count["layers_dropped"], count["p_value"], count["significant"]) == (3, None, None)
 
