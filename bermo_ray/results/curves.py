@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bermo_ray.results.frontier import constants, frontier, group_starts, measured
+from bermo_ray.results.frontier import (
+    constants,
+    frontier,
+    group_starts,
+    measured,
+    select_judged,
+)
 
 # Numbers that are equal on paper may differ in their last bit; metrics and sizes are of order 1.
 _ROUNDING = 1e-12
-# What a frontier is made of: without its other columns a large table is filtered much faster.
-_READ = (
-    "status", "method", "recipe", "remaining", "metric_selection", "metric_reported",
-    "constant_metric",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def trace_curves(
         by: The columns that make a group; without any, all trials are one.
     """
     keys = [*by, "seed"]
-    table = table.select([name for name in table.column_names if name in {*keys, *_READ}])
+    table = select_judged(table, keys)
     ended = measured(table).group_by(keys, use_threads=False).aggregate([])
     front = frontier(table, keys)
     curves = _split(front, keys)

@@ -37,6 +37,13 @@ def usable(table: pa.Table, columns: Sequence[str] = _JUDGED_BY) -> pa.Table:
     return table.filter(pc.fill_null(mask, False))
 
 
+def select_judged(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Only these columns and those that a frontier is made of: a large table is filtered and sorted
+    much faster without the others."""
+    read = {*keys, *_JUDGED_BY, "status", "method", "recipe", "seed", "seeds", "constant_metric"}
+    return table.select([name for name in table.column_names if name in read])
+
+
 def measured(table: pa.Table) -> pa.Table:
     """The rows of trials that trained to their end, for better or worse."""
     return table.filter(pc.is_in(table["status"], _MEASURED))
@@ -224,7 +231,7 @@ def hypervolume(table: pa.Table, dense: float | None = None, by: Sequence[str] =
         which a trial trained to its end. ``hypervolume`` is null where a usable trial of the group
         lacks its ``constant_metric`` or a dense baseline that is better than that.
     """
-    table = measured(table)
+    table = measured(select_judged(table, by))
     table = table.sort_by([(key, "ascending") for key in by]) if by else table
     starts = group_starts(table, by)
     count = int(starts.sum())
