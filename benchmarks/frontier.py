@@ -1,7 +1,8 @@
 """Frontier functions over a table of 100,000 trials, and reading trials out of MLflow's store.
 
-The table: 50 groups of (task, backbone, fusion, method), 20,000 recipes with five seeds each, a
-tenth of the rows diverged or NaN. The store: SQLite, 5,000 trials of one study with all the tags,
+The table: 50 groups of (task, backbone, fusion), 20,000 recipes with five seeds each, one of a
+hundred dense, a tenth of the rows diverged or NaN. Arms are compared on all rows as if they were of
+one task and backbone. The store: SQLite, 5,000 trials of one study with all the tags,
 parameters and metrics that a trial has; the baseline is a plain ``SELECT`` of those rows' tags,
 parameters and latest metrics. Medians of seven rounds in turns.
 """
@@ -17,6 +18,7 @@ from _measure import interleaved, show
 
 from bermo_ray import results
 from bermo_ray.record import MEASUREMENTS, SCHEMA
+from bermo_ray.results.frontier import GROUP
 from bermo_ray.results.mixes import OBJECTIVES
 from bermo_ray.tracking.recorder import environment_tags, open_study
 from bermo_ray.tracking.store import DATABASE, connect, store_uri
@@ -32,8 +34,10 @@ def make_table() -> pa.Table:
     recipe = np.repeat(np.arange(ROWS // 5), 5)
     size = random.random(ROWS // 5)[recipe] + 0.01 * random.standard_normal(ROWS)
     remaining = np.clip(size, 0.001, 1)
-    metric = 0.5 + 0.4 * remaining**0.2 + 0.05 * random.standard_normal(ROWS)
-    metric[random.random(ROWS) < 0.05] = np.nan
+    is_dense = recipe // 50 % 100 == 0
+    remaining[is_dense] = 1
+    halves = 0.5 + 0.4 * remaining**0.2 + 0.05 * random.standard_normal((2, ROWS))
+    halves[:, random.random(ROWS) < 0.05] = np.nan
     constant = np.full(ROWS, 0.5)
     status = np.where(random.random(ROWS) < 0.05, "diverged", "completed")
     group = recipe % 50
@@ -41,12 +45,15 @@ def make_table() -> pa.Table:
         "task": [f"task{g % 5}" for g in group],
         "backbone": [f"encoder{g // 5 % 5}" for g in group],
         "fusion": [("last", "bermo")[g // 25] for g in group],
-        "method": ["l0"] * ROWS,
+        "method": np.where(is_dense, "dense", "l0"),
         "status": status,
         "recipe": [str(r) for r in recipe],
         "seed": np.tile(np.arange(5), ROWS // 5),
         "remaining": remaining,
-        "metric": metric,
+        "metric": halves.mean(axis=0),
+        "metric_selection": halves[0],
+        "metric_verification": halves[1],
+        "metric_reported": halves[1],
         "constant_metric": constant,
         "latency": random.random(ROWS),
     }
@@ -116,13 +123,22 @@ def main() -> None:
     rows = make_table()
     last, bermo = (rows.filter(pc.equal(rows["fusion"], name)) for name in ("last", "bermo"))
     front = results.frontier(rows, by=())
+    one_group = rows.drop_columns(["task", "backbone"])
+    for name in ("task", "backbone"):
+        one_group = one_group.append_column(name, pa.array(["one"] * ROWS))
+    sizes = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
     calls = {
         "frontier": lambda: results.frontier(rows),
-        "hypervolume": lambda: results.hypervolume(rows, dense=0.9),
+        "frontier, each seed's": lambda: results.frontier(rows, by=(*GROUP, "seed")),
+        "hypervolume": lambda: results.hypervolume(rows),
         "remaining_at": lambda: results.remaining_at(front, 0.9),
         "average_seeds": lambda: results.average_seeds(rows),
         "non_dominated, three": lambda: results.non_dominated(rows, OBJECTIVES),
+        "metric_at_sizes": lambda: results.metric_at_sizes(rows, sizes),
         "efficiency": lambda: results.efficiency(last, bermo, 0.9),
+        "remaining_at_levels": lambda: results.remaining_at_levels(one_group),
+        "compare_arms": lambda: results.compare_arms(one_group),
+        "compare_areas": lambda: results.compare_areas(one_group),
         "query, DuckDB": lambda: results.query(
             "SELECT fusion, task, min(remaining) FROM trials WHERE metric >= 0.9 GROUP BY ALL",
             trials=rows,
@@ -143,7 +159,10 @@ def main() -> None:
         [f"load {TRIALS} trials, raw SQL", f"{1000 * loading['raw']:.0f} ms", "1"],
         [f"load {TRIALS} trials, to Arrow", f"{1000 * loading['ours']:.0f} ms", f"{ratio:.2f}"],
     ]
-    ratios = {name.partition(",")[0].replace(" ", "_"): taken for name, taken in seconds.items()}
+    ratios = {
+        name.removesuffix(", DuckDB").replace("'s", "").replace(",", "").replace(" ", "_"): taken
+        for name, taken in seconds.items()
+    }
     show(
         f"{ROWS} rows: seconds, or times raw SQL",
         ["", "time", "ratio"],

@@ -21,6 +21,7 @@ from bermo_ray.command_line.options import OneTaskOptions, by_backbone
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.errors import UserError
 from bermo_ray.results import figures, predictions, text
+from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.mixes import mixes
 from bermo_ray.search.recommended import recommend
 from bermo_ray.tasks.registry import get_task
@@ -91,7 +92,8 @@ def report(session: Session[Options], table: pa.Table) -> None:
     metric = get_task(session.options.task).metric
     session.print(
         text.mixes_table(rows, metric),
-        "*: the best of its size; p: McNemar against it; f: on the frontier of all three",
+        f"{describe_choice(table)}; *: the best of its size; p: McNemar against it; f: on the "
+        "frontier of all three",
     )
     figure = figures.mixes_figure(rows, metric, session.study.folder / "mixes.png")
     session.publish({"trials": table, "mixes": rows}, [figure])

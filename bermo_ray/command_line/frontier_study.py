@@ -22,6 +22,7 @@ from bermo_ray.results import (
     text,
 )
 from bermo_ray.results.comparison import Efficiency
+from bermo_ray.results.frontier import GROUP
 from bermo_ray.results.schemas import make_schema
 from bermo_ray.search.arm_search import EarlierTrials
 from bermo_ray.search.frontier_search import FrontierSearch
@@ -182,19 +183,18 @@ def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrial
 
 
 def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
-    """Prints, draws and keeps what came out; gives the frontier, of means over seeds."""
+    """Prints, draws and keeps what came out; gives the frontier."""
     plan, metric = session.study.plan, get_task(session.options.task).metric
-    averaged = keep_most_seeds(average_seeds(table))
-    front = frontier(averaged)
+    front = frontier(table)
     session.print(text.frontier_table(front, metric))
     tables = {"trials": table, "frontier": front}
     if isinstance(plan, FrontierSearch):  # a search for one point says nothing of the rest
-        session.print(text.describe_hypervolumes(hypervolume(averaged)))
+        session.print(text.describe_hypervolumes(hypervolume(table, by=(*GROUP, "seed"))))
     if isinstance(plan, TargetSearch):
         tables["answers"] = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
         session.print(*text.describe_answers(tables["answers"], metric))
         session.print(*_compare_with_match(session.options.match, table, tables["answers"]))
-    figure = figures.frontier_figure(table, front, metric, session.study.folder / "frontier.png")
+    figure = figures.frontier_figure(table, metric, session.study.folder / "frontier.png")
     session.publish(tables, [figure])
     if isinstance(plan, TargetSearch) and plan.refusals:
         raise UserError(*plan.refusals)

@@ -1,17 +1,19 @@
 """What came out: ``load(study)`` gives the table, ``frontier(table)`` its efficient trials,
-``predictions(trial)`` what one of them answered on the dev set, ``layer_counts(table, thresholds)``
-how many layers each task can spare, ``query(sql, trials=table)`` runs SQL over them."""
+``metric_at_sizes(table, sizes)`` what seeds reach on average, ``compare_arms(table)`` how many
+times fewer weights one fusion needs than another, ``predictions(trial)`` what one trial answered on
+the dev set, ``layer_counts(table, thresholds)`` how many layers each task can spare, ``query(sql,
+trials=table)`` runs SQL over them."""
 
 from bermo_ray.record import SCHEMA
-from bermo_ray.results.comparison import efficiency
-from bermo_ray.results.frontier import (
-    average_seeds,
-    frontier,
-    hypervolume,
-    keep_most_seeds,
-    non_dominated,
-    remaining_at,
+from bermo_ray.results.comparison import (
+    compare_areas,
+    compare_arms,
+    efficiency,
+    metric_at_sizes,
+    remaining_at_levels,
 )
+from bermo_ray.results.curves import remaining_at
+from bermo_ray.results.frontier import average_seeds, frontier, hypervolume, non_dominated
 from bermo_ray.results.layer_counts import layer_counts, layer_losses
 from bermo_ray.results.significance import mcnemar
 from bermo_ray.results.table import load, load_all, predictions, query
@@ -19,17 +21,20 @@ from bermo_ray.results.table import load, load_all, predictions, query
 __all__ = [
     "SCHEMA",
     "average_seeds",
+    "compare_areas",
+    "compare_arms",
     "efficiency",
     "frontier",
     "hypervolume",
-    "keep_most_seeds",
     "layer_counts",
     "layer_losses",
     "load",
     "load_all",
     "mcnemar",
+    "metric_at_sizes",
     "non_dominated",
     "predictions",
     "query",
     "remaining_at",
+    "remaining_at_levels",
 ]

@@ -10,13 +10,18 @@ import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bermo_ray.record import Report, Status
+from bermo_ray.record import Report
+from bermo_ray.results.choice import describe_choice
+from bermo_ray.results.curves import Curve, trace_curves
 from bermo_ray.results.frontier import dense_levels, usable
+from bermo_ray.results.intervals import mean_half_width
 
 # Okabe and Ito's colours, told apart by every eye; each with a marker, for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _DPI = 150
+_BAR_SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_DODGE = 1.03  # how far apart the bars of two fusions are, as a ratio of sizes
 Row = dict[str, Any]
 
 
@@ -58,75 +63,105 @@ def _write_cells(
             axes.text(column, row, cell, ha="center", va="center", color=colour, size=size)
 
 
-def frontier_figure(table: pa.Table, front: pa.Table, metric_name: str, file: Path) -> Path:
-    """Draws each fusion's trials (faint), frontier (line; bars: 95 % over seeds) and dense baseline
-    (dashes), and what a constant answer reaches (dots), to a PNG."""
-    completed = table.filter(pc.equal(table["status"], Status.COMPLETED.value))
+def frontier_figure(table: pa.Table, metric_name: str, file: Path) -> Path:
+    """Draws what each fusion reports at a size, to a PNG.
+
+    Faint: all completed trials. Steps: the mean over seeds of their curves, each chosen by
+    ``metric_selection``, from where all seeds have a point; with several seeds, bars for the mean's
+    95 % interval. Dashes: the dense baseline. Dots: what a constant answer reaches.
+    """
+    completed = usable(table)
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    fusions = sorted(set(table["fusion"].to_pylist()))
-    for fusion, colour, marker in zip(fusions, _COLOURS, _MARKERS, strict=False):
-        _draw_frontier(axes, fusion, completed, front, colour, marker)
+    curves = trace_curves(table, ("fusion",))
+    levels: list[float] = []  # that must be in sight
+    for index, ((fusion,), by_seed) in enumerate(curves.items()):
+        style = _line_style(index)
+        trials = completed.filter(pc.equal(completed["fusion"], fusion))
+        _draw_trials(axes, trials, style)
+        dodge = _DODGE ** (index - (len(curves) - 1) / 2)
+        levels += _draw_curves(axes, fusion, list(by_seed.values()), style, dodge)
+        levels += _draw_dense_baseline(axes, fusion, trials, style)
     _draw_constant_answers(axes, completed)
-    if completed.num_rows == 0:  # a log axis without a point can't be drawn
-        axes.set_xlim(1, 100)
-        axes.text(10, 0.5, "no trial completed", ha="center")
-    _with_sizes(axes)
-    axes.set_ylabel(f"{metric_name} on dev")
+    _set_frontier_axes(axes, levels)
+    axes.set_ylabel(metric_name)
     tasks = sorted(set(table["task"].to_pylist()))
     backbones = sorted({Path(b).name for b in table["backbone"].to_pylist()})
-    axes.set_title(f"{', '.join(tasks)} on {', '.join(backbones)}", loc="left", fontsize=10)
-    axes.grid(alpha=0.25)
-    if completed.num_rows:
-        axes.legend(frameon=False)
+    title = f"{', '.join(tasks)} on {', '.join(backbones)}: {describe_choice(completed)}"
+    axes.set_title(title, loc="left", fontsize=10)
     return _save(figure, file)
 
 
-def _draw_frontier(
-    axes: Axes, fusion: str, completed: pa.Table, front: pa.Table, colour: str, marker: str
-) -> None:
-    trials, line = (_pruned(rows, fusion) for rows in (completed, front))
+def _draw_trials(axes: Axes, trials: pa.Table, style: dict[str, Any]) -> None:
     axes.scatter(
-        trials["remaining"].to_numpy() * 100, trials["metric"].to_numpy(),
-        color=colour, marker=marker, s=16, alpha=0.3, linewidths=0,
+        trials["remaining"].to_numpy() * 100, trials["metric_reported"].to_numpy(),
+        color=style["color"], marker=style["marker"], s=16, alpha=0.25, linewidths=0,
     )  # fmt: skip
-    x, y = line["remaining"].to_numpy() * 100, line["metric"].to_numpy()
-    axes.plot(x, y, color=colour, marker=marker, ms=5, lw=1.5, label=fusion)
-    if "metric_interval" in line.column_names:  # null of one seed: no bar
-        half_width = line["metric_interval"].to_numpy()
-        axes.errorbar(x, y, half_width, color=colour, ls="none", lw=1, capsize=2)
-    of_fusion = usable(completed.filter(pc.equal(completed["fusion"], fusion)))
-    levels = dense_levels(of_fusion)
-    for level in np.unique(levels[np.isfinite(levels)]):  # one, of one task and backbone
-        axes.axhline(level, color=colour, ls="--", lw=1, label=f"{fusion}, dense")
+
+
+def _draw_curves(
+    axes: Axes, fusion: str, curves: Sequence[Curve], style: dict[str, Any], dodge: float
+) -> list[float]:
+    """The mean of the seeds' curves, and its bars a little aside; gives the levels drawn."""
+    sparsest = max(curve.sparsest for curve in curves)
+    if sparsest > 1:  # a seed has no point at all
+        return []
+    points = np.unique(np.concatenate([curve.remaining for curve in curves]))
+    steps = np.append(points[points >= sparsest], 1.0)
+    mean = np.mean([curve.at_sizes(steps) for curve in curves], axis=0)
+    axes.step(100 * steps, mean, where="post", color=style["color"], lw=1.5)
+    several = len(curves) > 1
+    sizes = np.array([size for size in _BAR_SIZES if size >= sparsest] if several else points)
+    values = np.array([curve.at_sizes(sizes) for curve in curves])
+    x, y = 100 * sizes * (dodge if several else 1.0), values.mean(axis=0)
+    axes.plot(x, y, ls="", **style)
+    axes.errorbar(x, y, mean_half_width(values), color=style["color"], ls="", lw=1, capsize=2)
+    label = f"{fusion}, mean of {len(curves)} seeds ± 95 %" if several else fusion
+    axes.plot([], [], lw=1.5, label=label, **style)
+    return [*mean, *y]
+
+
+def _draw_dense_baseline(
+    axes: Axes, fusion: str, trials: pa.Table, style: dict[str, Any]
+) -> list[float]:
+    levels = dense_levels(trials, column="metric_reported")
+    found = [float(level) for level in np.unique(levels[np.isfinite(levels)])]
+    for level in found:  # one, of one task and backbone
+        axes.axhline(level, color=style["color"], ls="--", lw=1, label=f"{fusion}, dense")
+    return found
 
 
 def _draw_constant_answers(axes: Axes, completed: pa.Table) -> None:
     """One dotted line for each task whose constant answer is known."""
     means = completed.group_by("task").aggregate([("constant_metric", "mean")])
-    levels = pc.drop_null(means["constant_metric_mean"]).to_pylist()
-    for index, level in enumerate(levels):
-        label = None if index else "constant answer"
-        axes.axhline(level, color="0.4", ls=":", lw=1, label=label)
+    for level in pc.drop_null(means["constant_metric_mean"]).to_pylist():
+        axes.axhline(level, color="0.4", ls=":", lw=1, label=f"constant answer, {level:.3f}")
 
 
-def _pruned(rows: pa.Table, fusion: str) -> pa.Table:
-    return rows.filter(
-        pc.and_(pc.equal(rows["fusion"], fusion), pc.not_equal(rows["method"], "dense"))
-    )
+def _set_frontier_axes(axes: Axes, levels: Sequence[float]) -> None:
+    """Scales and legend. What lies far below the curves is out of sight: they would be flat."""
+    if levels:
+        margin = 0.1 * (max(levels) - min(levels)) or 0.01
+        axes.set_ylim(min(levels) - margin, max(levels) + margin)
+        axes.legend(edgecolor="none", framealpha=0.7, fontsize=8)
+    else:  # a log axis without a point can't be drawn
+        axes.set_xlim(1, 100)
+        axes.text(10, 0.5, "no trial completed", ha="center")
+    _with_sizes(axes)
+    axes.grid(alpha=0.25)
 
 
 def strategies_figure(losses: pa.Table, file: Path, metric_name: str = "metric") -> Path:
-    """Mean metric over tasks by the number of layers dropped, with a line for each strategy and a
-    panel for each encoder (layer dropping, Figure 2), to a PNG. Only counts that all tasks have are
-    drawn."""
+    """Mean reported metric over tasks by the number of layers dropped, with a line for each
+    strategy and a panel for each encoder (layer dropping, Figure 2), to a PNG. Only counts that all
+    tasks have are drawn."""
     rows = losses.to_pylist()
     backbones = list(dict.fromkeys(r["backbone"] for r in rows)) or ["no undropped model completed"]
     figure = Figure(figsize=(1 + 4.5 * len(backbones), 4), layout="constrained")
     panels = figure.subplots(1, len(backbones), squeeze=False)[0]
     for axes, backbone in zip(panels, backbones, strict=True):
         _draw_strategies(axes, backbone, [r for r in rows if r["backbone"] == backbone])
-    panels[0].set_ylabel(f"{metric_name} on dev, mean over tasks")
+    panels[0].set_ylabel(f"{metric_name}, mean over tasks")
     if rows:
         panels[-1].legend(frameon=False, fontsize=8)
     return _save(figure, file)
@@ -134,13 +169,13 @@ def strategies_figure(losses: pa.Table, file: Path, metric_name: str = "metric")
 
 def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
     tasks = {r["task"] for r in rows}
-    undropped = [r["metric"] for r in rows if r["layers_dropped"] == 0]
+    undropped = [r["metric_reported"] for r in rows if r["layers_dropped"] == 0]
     level = float(np.mean(undropped or [np.nan]))
     for index, strategy in enumerate(sorted({r["strategy"] for r in rows if r["layers_dropped"]})):
         metrics: dict[int, list[float]] = {}
         for row in rows:
             if row["strategy"] == strategy:
-                metrics.setdefault(row["layers_dropped"], []).append(row["metric"])
+                metrics.setdefault(row["layers_dropped"], []).append(row["metric_reported"])
         means = {k: float(np.mean(v)) for k, v in sorted(metrics.items()) if len(v) == len(tasks)}
         axes.plot(
             [0, *means], [level, *means.values()], label=strategy, lw=1.5,
@@ -186,15 +221,15 @@ def counts_figure(counts: pa.Table, file: Path) -> Path:
 
 
 def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
-    """Mixes of dropping and pruning: the metric by size, with a line for each number of layers
-    dropped, and beside it by latency, to a PNG."""
+    """Mixes of dropping and pruning: the reported metric by size, with a line for each number of
+    layers dropped, and beside it by latency, to a PNG."""
     all_rows = mixes.to_pylist()
     rows = [r for r in all_rows if r["size"] < 1]
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_size, by_latency = figure.subplots(1, 2, sharey=True)
     for index, dropped in enumerate(sorted({r["layers_dropped"] for r in rows})):
         line, style = [r for r in rows if r["layers_dropped"] == dropped], _line_style(index)
-        metric = [r["metric"] for r in line]
+        metric = [r["metric_reported"] for r in line]
         size = [100 * r["remaining"] for r in line]
         by_size.plot(size, metric, lw=1.5, label=f"{dropped} dropped", **style)
         by_latency.plot([1000 * (r["latency"] or 0) for r in line], metric, ls="", **style)
@@ -202,9 +237,9 @@ def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
         axes.grid(alpha=0.25)
         for row in all_rows:
             if row["size"] == 1:
-                axes.axhline(row["metric"], color="0.5", ls="--", lw=1)
+                axes.axhline(row["metric_reported"], color="0.5", ls="--", lw=1)
     _with_sizes(by_size)
-    by_size.set_ylabel(f"{metric_name} on dev (dashes: nothing dropped or pruned)")
+    by_size.set_ylabel(f"{metric_name} (dashes: nothing dropped or pruned)")
     by_latency.set_xlabel("latency of a forward, ms (dense kernels)")
     if rows:
         by_size.legend(frameon=False, fontsize=8)

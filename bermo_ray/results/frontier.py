@@ -1,5 +1,8 @@
 """Parameter-efficiency frontiers: pure functions of the results table.
 
+What chose a thing does not also judge it: trials are chosen by ``metric_selection`` and reported by
+``metric_reported``, which is of rows that chose nothing.
+
 Which rows count is one rule everywhere (:func:`usable`): trials that completed and have finite
 numbers. What diverged, failed, was stopped or still runs is no point of a frontier, and neither is
 a trial that is hardly better than a constant answer (:data:`LEAST_SHARE_OF_DENSE`).
@@ -14,18 +17,19 @@ import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError, unknown
 from bermo_ray.record import Status
+from bermo_ray.results.intervals import student_quantile
 
 GROUP = ("task", "backbone", "fusion", "method")
 Direction = Literal["min", "max"]
-# Means that are equal on paper may differ in their last bit; metrics are of the order of 1.
-_ROUNDING = 1e-12
-# How far from a constant answer to the dense baseline a point of a frontier must have come. On a
-# dev set of 500 rows and two classes it is about two standard errors of an accuracy by chance.
+# How far from a constant answer to the dense baseline a point of a frontier must have come. On 500
+# rows of two classes it is about two standard errors of an accuracy by chance.
 LEAST_SHARE_OF_DENSE = 0.1
 _SPARSEST = 0.01  # remaining weights where the integral of a hypervolume begins
+_JUDGED_BY = ("remaining", "metric_selection", "metric_reported")
+_MEASURED = pa.array([status.value for status in Status if status.measured])
 
 
-def usable(table: pa.Table, columns: Sequence[str] = ("remaining", "metric")) -> pa.Table:
+def usable(table: pa.Table, columns: Sequence[str] = _JUDGED_BY) -> pa.Table:
     """The rows that completed with finite numbers in these columns."""
     mask = pc.equal(table["status"], Status.COMPLETED.value)
     for name in columns:
@@ -33,37 +37,55 @@ def usable(table: pa.Table, columns: Sequence[str] = ("remaining", "metric")) ->
     return table.filter(pc.fill_null(mask, False))
 
 
+def select_judged(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Only these columns and those that a frontier is made of: a large table is filtered and sorted
+    much faster without the others."""
+    read = {*keys, *_JUDGED_BY, "status", "method", "recipe", "seed", "seeds", "constant_metric"}
+    return table.select([name for name in table.column_names if name in read])
+
+
+def measured(table: pa.Table) -> pa.Table:
+    """The rows of trials that trained to their end, for better or worse."""
+    return table.filter(pc.is_in(table["status"], _MEASURED))
+
+
 def frontier(table: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
-    """The non-dominated trials (remaining ↓, metric ↑) of each group.
+    """The non-dominated trials (remaining ↓, metric_selection ↑) of each group.
 
     A row stays when no other of its group has at most its remaining weights and at least its
-    metric, one of them strictly better; of equal rows the first stays. Rows that have not come
-    :data:`LEAST_SHARE_OF_DENSE` of the way from their ``constant_metric`` to the dense baseline
-    (:func:`dense_levels`; without one, to the best trial of the task, backbone and fusion) are no
-    points. Rows without a ``constant_metric`` are not judged by it.
+    ``metric_selection``, one of them strictly better; of equal rows the first stays. Rows that have
+    not come :data:`LEAST_SHARE_OF_DENSE` of the way from their ``constant_metric`` to the dense
+    baseline (:func:`dense_levels`; without one, to the best trial of the group but for method and
+    seed) are no points. Rows without a ``constant_metric`` are not judged by it.
 
-    Sorted by group, then from sparse to dense; the schema is the table's.
+    Args:
+        table: Trials of any number of groups.
+        by: The columns that make a group; with ``seed`` among them, each seed has its own frontier.
+
+    Returns:
+        Rows of the table, by group, then from sparse to dense. How good they are is their
+        ``metric_reported``, which need not rise along with ``metric_selection``.
     """
     table = usable(table)
     return _frontier_above_constant(table, dense_levels(table, by), by)
 
 
 def _frontier_above_constant(table: pa.Table, dense: np.ndarray, by: Sequence[str]) -> pa.Table:
-    """:func:`frontier` of usable rows, given the dense baseline's metric for each of them."""
+    """:func:`frontier` of usable rows, given the dense baseline's level for each of them."""
     table = table.filter(pa.array(_is_above_constant(table, dense, by)))
     order = [(key, "ascending") for key in by]
-    order += [("remaining", "ascending"), ("metric", "descending")]
+    order += [("remaining", "ascending"), ("metric_selection", "descending")]
     table = table.take(pc.sort_indices(table, order))
     if table.num_rows == 0:
         return table
-    starts = _group_starts(table, by)
-    return table.filter(pa.array(above_all_before(table["metric"].to_numpy(), starts)))
+    starts = group_starts(table, by)
+    return table.filter(pa.array(_above_all_before(table["metric_selection"].to_numpy(), starts)))
 
 
 def _is_above_constant(table: pa.Table, dense: np.ndarray, by: Sequence[str]) -> np.ndarray:
     """Which rows are better than a constant answer by more than noise, or have none to compare."""
-    metric, constant = table["metric"].to_numpy(), _constants(table)
-    group = _number_groups(table, _without_method(by))
+    metric, constant = table["metric_selection"].to_numpy(), constants(table)
+    group = _number_groups(table, _baseline_keys(by))
     best = np.full(group.max(initial=-1) + 1, -np.inf)
     np.maximum.at(best, group, metric)
     level = np.where(np.isnan(dense), best[group], dense)
@@ -72,41 +94,57 @@ def _is_above_constant(table: pa.Table, dense: np.ndarray, by: Sequence[str]) ->
     return above
 
 
-def _constants(table: pa.Table) -> np.ndarray:
+def constants(table: pa.Table) -> np.ndarray:
     """``constant_metric`` of each row; NaN where it is not known."""
     if "constant_metric" not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return pc.fill_null(table["constant_metric"], np.nan).to_numpy()
 
 
-def dense_levels(table: pa.Table, by: Sequence[str] = GROUP) -> np.ndarray:
-    """For each row the metric of the dense baseline of its group but for the method; NaN where
+def dense_levels(
+    table: pa.Table, by: Sequence[str] = GROUP, column: str = "metric_selection"
+) -> np.ndarray:
+    """For each row the level of the dense baseline of its group but for method and seed; NaN where
     there is none.
 
-    The baseline is the recipe with method ``dense`` and all weights remaining, as a mean over its
-    seeds. Of several such recipes those with most seeds count, and of these the best.
+    The baseline is a recipe with method ``dense`` and all weights remaining. Of several such
+    recipes those with most seeds count, and of these the best by its mean ``metric_selection``.
+
+    Args:
+        table: Usable trials of any number of groups.
+        by: The columns that make a group.
+        column: What the level is a mean of, over the baseline's seeds: ``metric_selection`` to
+            choose by it, ``metric_reported`` to report it.
     """
-    group = _number_groups(table, _without_method(by))
+    group = _number_groups(table, _baseline_keys(by))
     levels = np.full(group.max(initial=-1) + 1, np.nan)
     if not {"method", "recipe", "seed"} <= set(table.column_names):
         return levels[group]
-    numbered = table.append_column("_group", pa.array(group))
-    is_dense = pc.and_(pc.equal(table["method"], "dense"), pc.greater_equal(table["remaining"], 1))
-    dense = numbered.filter(pc.fill_null(is_dense, False))
+    dense = table.append_column("_baseline", pa.array(group)).filter(is_dense(table))
     if "seeds" not in dense.column_names:
-        dense = _first_of_each_seed(dense, ["_group", "recipe"])
+        dense = _first_of_each_seed(dense, ["_baseline", "recipe"])
         dense = dense.append_column("seeds", pa.array(np.ones(dense.num_rows, np.int64)))
-    means = dense.group_by(["_group", "recipe"], use_threads=False).aggregate(
-        [("seeds", "sum"), ("metric", "mean")]
+    means = dense.group_by(["_baseline", "recipe"], use_threads=False).aggregate(
+        [
+            ("seeds", "sum"),
+            *((name, "mean") for name in dict.fromkeys(("metric_selection", column))),
+        ]
     )
-    # Rising by seeds, then by metric: the last of a group overwrites those before it.
-    means = means.sort_by([("seeds_sum", "ascending"), ("metric_mean", "ascending")])
-    levels[means["_group"].to_numpy()] = means["metric_mean"].to_numpy()
+    means = means.sort_by([("seeds_sum", "descending"), ("metric_selection_mean", "descending")])
+    groups, best = np.unique(means["_baseline"].to_numpy(), return_index=True)
+    levels[groups] = means[f"{column}_mean"].to_numpy()[best]
     return levels[group]
 
 
-def _without_method(by: Sequence[str]) -> list[str]:
-    return [key for key in by if key != "method"]
+def is_dense(table: pa.Table) -> pa.Array:
+    """Which rows are of models with nothing pruned and no layer dropped."""
+    dense = pc.and_(pc.equal(table["method"], "dense"), pc.greater_equal(table["remaining"], 1))
+    return pc.fill_null(dense, False)
+
+
+def _baseline_keys(by: Sequence[str]) -> list[str]:
+    """What the trials that share a dense baseline have in common."""
+    return [key for key in by if key not in ("method", "seed")]
 
 
 def _number_groups(table: pa.Table, by: Sequence[str]) -> np.ndarray:
@@ -118,7 +156,7 @@ def _number_groups(table: pa.Table, by: Sequence[str]) -> np.ndarray:
     return np.unique(group, return_inverse=True)[1]
 
 
-def _group_starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
+def group_starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
     """Which rows of a sorted table begin a group."""
     starts = np.zeros(table.num_rows, dtype=bool)
     starts[:1] = True
@@ -129,7 +167,7 @@ def _group_starts(table: pa.Table, by: Sequence[str]) -> np.ndarray:
     return starts
 
 
-def above_all_before(metric: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _above_all_before(metric: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Which entries are above all before them in their group; ``starts`` marks where groups begin.
 
     Lifting each group above the one before lets one running maximum serve them all.
@@ -177,45 +215,47 @@ def hypervolume(table: pa.Table, dense: float | None = None, by: Sequence[str] =
 
         ∫ (metric − constant)/(dense − constant) d log remaining / log 100,  from 1 % to 100 %
 
-    where ``metric`` is the best on the frontier with at most that many weights, and below its
-    sparsest point what a constant answer reaches. 1 means as good as dense down to 1 % of the
-    weights, 0 no better than a constant answer (docs/methods.md §4).
+    where ``metric`` is the ``metric_reported`` of the point of the frontier that has the highest
+    ``metric_selection`` with at most that many weights, and below the sparsest point what a
+    constant answer reaches. 1 means as good as dense down to 1 % of the weights, 0 no better than a
+    constant answer (docs/methods.md §4).
 
     Args:
         table: Trials of any number of groups.
-        dense: The dense baseline's metric; by default each group's own (:func:`dense_levels`).
-        by: The columns that make a group.
+        dense: The dense baseline's ``metric_reported``; by default each group's own
+            (:func:`dense_levels`).
+        by: The columns that make a group; with ``seed`` among them, each seed has a number.
 
     Returns:
-        ``by``'s columns, ``hypervolume`` and ``trials`` on the frontier; one row for each group
-        that has a usable trial. ``hypervolume`` is null where a trial of the group lacks its
-        ``constant_metric`` or a dense baseline that is better than that.
+        ``by``'s columns, ``hypervolume`` and ``trials`` on the frontier; one row for each group of
+        which a trial trained to its end. ``hypervolume`` is null where a usable trial of the group
+        lacks its ``constant_metric`` or a dense baseline that is better than that.
     """
-    table = usable(table)
+    table = measured(select_judged(table, by))
     table = table.sort_by([(key, "ascending") for key in by]) if by else table
-    starts = _group_starts(table, by)
-    group = np.cumsum(starts) - 1
-    levels = dense_levels(table, by) if dense is None else np.full(table.num_rows, float(dense))
-    shares = _shares_of_dense(table, levels)
-    table = table.append_column("_group", pa.array(group))
-    table = table.append_column("_share", pa.array(shares))
-    front = _frontier_above_constant(table, levels, by)
+    starts = group_starts(table, by)
+    count = int(starts.sum())
+    points = usable(table.append_column("_group", pa.array(np.cumsum(starts) - 1)))
+    levels = dense_levels(points, by, "metric_reported")
+    shares = _shares_of_dense(points, levels if dense is None else np.full_like(levels, dense))
+    points = points.append_column("_share", pa.array(shares))
+    front = _frontier_above_constant(points, dense_levels(points, by), by)
     on_front = front["_group"].to_numpy()
     area = front["_share"].to_numpy() * _log_widths(front["remaining"].to_numpy(), on_front)
-    sums = np.bincount(on_front, area, minlength=starts.sum())
-    is_unknown = np.bincount(group, np.isnan(shares), minlength=starts.sum()) > 0
-    counts = np.bincount(on_front, minlength=starts.sum())
+    sums = np.bincount(on_front, area, minlength=count)
+    is_unknown = np.bincount(points["_group"].to_numpy(), np.isnan(shares), minlength=count) > 0
     groups = table.select(list(by)).take(np.flatnonzero(starts))
     groups = groups.append_column("hypervolume", pa.array(sums, pa.float64(), mask=is_unknown))
+    counts = np.bincount(on_front, minlength=count)
     return groups.append_column("trials", pa.array(counts, pa.int64()))
 
 
 def _shares_of_dense(table: pa.Table, dense: np.ndarray) -> np.ndarray:
     """How far from a constant answer (0) to the dense baseline (1) each row is; NaN where one of
     them is not known, or the baseline is no better than the constant answer."""
-    constant = _constants(table)
+    constant = constants(table)
     scale = np.where(dense > constant, dense - constant, np.nan)
-    shares: np.ndarray = (table["metric"].to_numpy() - constant) / scale
+    shares: np.ndarray = (table["metric_reported"].to_numpy() - constant) / scale
     return shares
 
 
@@ -229,45 +269,29 @@ def _log_widths(remaining: np.ndarray, group: np.ndarray) -> np.ndarray:
     return widths
 
 
-def remaining_at(front: pa.Table, metric: float) -> float:
-    """Remaining weights at a metric level, on straight lines between the points of one frontier.
-
-    A level that the sparsest point meets takes that point's; one above the best point's is NaN.
-    """
-    return interpolate(front["remaining"].to_numpy(), front["metric"].to_numpy(), metric)
-
-
-def interpolate(remaining: np.ndarray, metric: np.ndarray, level: float) -> float:
-    """:func:`remaining_at` of a frontier's columns, sparse to dense."""
-    if len(metric) == 0 or level > metric[-1] + _ROUNDING:
-        return float("nan")
-    return float(np.interp(level, metric, remaining))
-
-
 def average_seeds(table: pa.Table) -> pa.Table:
     """Trials that differ in nothing but the seed, as one row: the first's, with the means of
-    ``metric``, ``constant_metric`` and ``remaining``, how many ``seeds``, the sample deviation
-    ``metric_sd`` and half the width of the mean's 95 % interval ``metric_interval`` (Student's t;
-    both null of one seed). The same recipe and seed run twice, as by two studies, counts once: its
-    first row. Rows that are not :func:`usable` are left out."""
-    from scipy.stats import t
-
+    ``metric``, ``metric_selection``, ``metric_reported``, ``constant_metric`` and ``remaining``,
+    how many ``seeds``, the sample deviation ``reported_sd`` of ``metric_reported`` and half the
+    width of its mean's 95 % interval ``reported_interval`` (Student's t; both null of one seed).
+    The same recipe and seed run twice, as by two studies, counts once: its first row. Rows that are
+    not :func:`usable` are left out."""
     table = _first_of_each_seed(usable(table), ["recipe"])
     table = table.append_column("_index", pa.array(np.arange(table.num_rows)))
-    averaged = ("metric", "constant_metric", "remaining")
+    averaged = ("metric", "metric_selection", "metric_reported", "constant_metric", "remaining")
     merged = table.group_by("recipe", use_threads=False).aggregate([
-        ("_index", "min"), *((name, "mean") for name in averaged), ("metric", "count"),
-        ("metric", "stddev", pc.VarianceOptions(ddof=1, min_count=2)),
+        ("_index", "min"), *((name, "mean") for name in averaged), ("metric_reported", "count"),
+        ("metric_reported", "stddev", pc.VarianceOptions(ddof=1, min_count=2)),
     ])  # fmt: skip
     rows = table.take(merged["_index_min"]).drop_columns(["_index"])
     for name in averaged:
         column = rows.schema.get_field_index(name)
         rows = rows.set_column(column, rows.schema.field(name), merged[f"{name}_mean"])
-    rows = rows.append_column("seeds", merged["metric_count"])
-    rows = rows.append_column("metric_sd", merged["metric_stddev"])
-    seeds = merged["metric_count"].to_numpy()
-    half_width = t.ppf(0.975, np.maximum(seeds - 1, 1)) / np.sqrt(seeds)
-    return rows.append_column("metric_interval", pc.multiply(merged["metric_stddev"], half_width))
+    deviation, seeds = merged["metric_reported_stddev"], merged["metric_reported_count"].to_numpy()
+    half_widths = student_quantile(np.maximum(seeds - 1, 1)) / np.sqrt(seeds)
+    rows = rows.append_column("seeds", merged["metric_reported_count"])
+    rows = rows.append_column("reported_sd", deviation)
+    return rows.append_column("reported_interval", pc.multiply(deviation, half_widths))
 
 
 def _first_of_each_seed(table: pa.Table, recipe: Sequence[str]) -> pa.Table:
@@ -277,14 +301,3 @@ def _first_of_each_seed(table: pa.Table, recipe: Sequence[str]) -> pa.Table:
     if firsts.num_rows == table.num_rows:  # the usual case, without a copy
         return table
     return table.take(np.sort(firsts["_index_min"].to_numpy()))
-
-
-def keep_most_seeds(merged: pa.Table, by: Sequence[str] = GROUP) -> pa.Table:
-    """Of :func:`average_seeds`, the recipes that have as many seeds as any of their group: what a
-    single lucky seed reached is no match for a mean of several."""
-    if merged.num_rows == 0:
-        return merged
-    merged = merged.take(pc.sort_indices(merged, [(key, "ascending") for key in by]))
-    starts, seeds = _group_starts(merged, by), merged["seeds"].to_numpy()
-    most = np.maximum.reduceat(seeds, np.flatnonzero(starts))
-    return merged.filter(pa.array(seeds == most[np.cumsum(starts) - 1]))

@@ -13,7 +13,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.models.layer_strategies import most_droppable
 from bermo_ray.record import Status
 from bermo_ray.results.schemas import COUNTS, LOSSES, SIGNIFICANCE_LEVEL
-from bermo_ray.results.significance import Predictions, compare_predictions
+from bermo_ray.results.significance import Predictions, compare_predictions, verification_rows
 from bermo_ray.search.layer_count_search import is_within, loss_interval
 
 Row = dict[str, Any]
@@ -34,7 +34,7 @@ def _group_rows(table: pa.Table) -> dict[tuple[str, str], Group]:
         row
         for row in table.to_pylist()
         if row["status"] in _MEASURED
-        and row["metric"] is not None
+        and row["metric_reported"] is not None
         and row["parameters"] is not None
     ]
     rows.sort(key=lambda row: row["seed"])
@@ -75,6 +75,10 @@ def _mean(rows: Sequence[Row], column: str) -> float | None:
     return statistics.fmean(values) if values else None
 
 
+def _mean_reported(rows: Sequence[Row]) -> float:
+    return statistics.fmean(row["metric_reported"] for row in rows)
+
+
 def _saved(rows: Sequence[Row], undropped: Sequence[Row]) -> float:
     return 1 - rows[0]["parameters"] / undropped[0]["parameters"]
 
@@ -86,7 +90,8 @@ def _ratio(numerator: float | None, denominator: float | None) -> float | None:
 def layer_losses(table: pa.Table) -> pa.Table:
     """What each strategy and count costs and saves against the undropped model (Tables 2 and 3).
 
-    A task and encoder whose undropped model has no result has no row.
+    Nothing is chosen here: every strategy and count has its row, with its ``metric_reported``. A
+    task and encoder whose undropped model has no result has no row.
     """
     all_rows = table.to_pylist()
     latencies = median_by_depth(all_rows, "latency", "backbone")
@@ -96,13 +101,13 @@ def layer_losses(table: pa.Table) -> pa.Table:
         undropped = group.get(UNDROPPED)
         if undropped is None:
             continue
-        level, depth = statistics.fmean(r["metric"] for r in undropped), undropped[0]["layers_left"]
+        level, depth = _mean_reported(undropped), undropped[0]["layers_left"]
         for (strategy, dropped), rows in group.items():
-            metric, left = statistics.fmean(r["metric"] for r in rows), rows[0]["layers_left"]
+            metric, left = _mean_reported(rows), rows[0]["layers_left"]
             losses.append({
                 "task": task, "backbone": backbone, "strategy": strategy,
                 "layers_dropped": dropped, "dropped_layers": rows[0]["dropped_layers"],
-                "seeds": len(rows), "metric": metric, "loss": 100 * (level - metric),
+                "seeds": len(rows), "metric_reported": metric, "loss": 100 * (level - metric),
                 "parameters": rows[0]["parameters"], "saved": _saved(rows, undropped),
                 "train_speedup": _ratio(
                     speeds.get((task, backbone, left)), speeds.get((task, backbone, depth))
@@ -237,13 +242,12 @@ def _tried_counts(group: Group, strategy: str, seeds: int) -> _TriedCounts | Non
 
 def _verification_p_value(first: Row, second: Row, predictions: Predictions) -> float | None:
     tables = [predictions(row["run_id"]) for row in (first, second)]
-    halves = [table.filter(table["verifies"]) for table in tables]
-    if (rows := halves[0].num_rows) < _LEAST_VERIFICATION_ROWS:
+    if (rows := len(verification_rows(tables[0]))) < _LEAST_VERIFICATION_ROWS:
         raise UserError(
             f"data.dev_rows: {tables[0].num_rows} dev rows leave {rows} to verify "
             f"{first['task']} on, expected >= {_LEAST_VERIFICATION_ROWS}"
         )
-    return compare_predictions(*halves)
+    return compare_predictions(*tables)
 
 
 def encoders_with_shared_layers(losses: pa.Table) -> list[str]:

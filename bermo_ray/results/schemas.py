@@ -21,8 +21,8 @@ LOSSES = make_schema(
     ("layers_dropped", INTEGER, "how many"),
     ("dropped_layers", LAYERS, "which, counted from 1; of the first seed"),
     ("seeds", INTEGER, "trainings behind the means"),
-    ("metric", NUMBER, "mean over seeds"),
-    ("loss", NUMBER, "points below the undropped model, mean over seeds"),
+    ("metric_reported", NUMBER, "mean over seeds"),
+    ("loss", NUMBER, "points of that below the undropped model, mean over seeds"),
     ("parameters", INTEGER, "of the model with its head"),
     ("saved", NUMBER, "share of the undropped model's parameters that was dropped"),
     ("train_speedup", NUMBER, "rows per second over the undropped model's; medians by depth"),
@@ -63,12 +63,93 @@ MIXES = make_schema(
     ("layers_dropped", INTEGER, "how many"),
     ("target_density", NUMBER, "density asked for in the layers left; null: not pruned"),
     ("remaining", NUMBER, "share of the encoder's parameters left, mean over seeds"),
-    ("metric", NUMBER, "mean over seeds"),
-    ("metric_sd", NUMBER, "over seeds; null of one"),
+    ("metric_selection", NUMBER, "mean over seeds; what mixes are chosen by"),
+    ("metric_reported", NUMBER, "mean over seeds; of rows that chose nothing"),
+    ("reported_sd", NUMBER, "of metric_reported over seeds; null of one"),
     ("latency", NUMBER, "seconds of a dense forward; median over trials of that depth"),
     ("seeds", INTEGER, ""),
-    ("best", FLAG, "the highest mean metric of its size"),
-    ("p_value", NUMBER, "McNemar against the best of its size, first seed"),
-    ("on_frontier", FLAG, "no mix is smaller, better and faster at once"),
+    ("best", FLAG, "the highest mean metric_selection of its size"),
+    (
+        "p_value",
+        NUMBER,
+        "McNemar against the best of its size, verification half, first seed; null: regression",
+    ),
+    ("on_frontier", FLAG, "no mix is smaller, better by metric_selection and faster at once"),
     ("run_id", TEXT, "of the first seed"),
+)
+SIZES = make_schema(
+    ("task", TEXT, ""),
+    ("backbone", TEXT, ""),
+    ("fusion", TEXT, ""),
+    ("size", NUMBER, "most remaining weights, as a share"),
+    (
+        "metric_reported",
+        NUMBER,
+        "mean over seeds, each with its own best trial by metric_selection of that size; null "
+        "where a seed has none",
+    ),
+    ("interval", NUMBER, "half the width of the mean's 95 % interval; null of one seed"),
+    ("seeds", INTEGER, "how many"),
+    ("unreached", INTEGER, "seeds that have no point of a frontier that small"),
+)
+_LEVEL = (
+    ("share", NUMBER, "of the reference, the better dense baseline's metric_reported"),
+    ("level", NUMBER, "share of the reference: the metric_reported that is asked for"),
+)
+LEVELS = make_schema(
+    ("arm", TEXT, "such as a fusion"),
+    *_LEVEL,
+    (
+        "remaining",
+        NUMBER,
+        "weights at the level along each seed's own frontier, geometric mean over seeds; null "
+        "where a seed does not reach it",
+    ),
+    ("low", NUMBER, "lower end of its 95 % interval; null of one seed"),
+    ("high", NUMBER, "upper end of that"),
+    ("seeds", INTEGER, "how many"),
+    ("unreached", INTEGER, "seeds that do not reach the level"),
+)
+_PAIR = (
+    ("first", TEXT, "the arm that is compared with"),
+    ("second", TEXT, "the arm that is compared"),
+)
+_PAIR_SEEDS = (
+    ("seeds", INTEGER, "of each arm"),
+    ("unreached_first", INTEGER, "seeds of the first arm that do not get there"),
+    ("unreached_second", INTEGER, "seeds of the second arm that do not"),
+)
+RATIOS = make_schema(
+    *_PAIR,
+    *_LEVEL,
+    (
+        "ratio",
+        NUMBER,
+        "remaining weights of the first over those of the second: above 1 the second is smaller; "
+        "null where a seed does not reach the level",
+    ),
+    ("low", NUMBER, "lower end of its 95 % interval (Welch, on logs)"),
+    ("high", NUMBER, "upper end of that"),
+    *_PAIR_SEEDS,
+)
+AREAS = make_schema(
+    *_PAIR,
+    ("sparsest", NUMBER, "remaining weights where the range begins that all curves share"),
+    ("reference", NUMBER, "the better dense baseline's metric_reported: an area of 1"),
+    (
+        "area_first",
+        NUMBER,
+        "mean over log remaining, from there to 1, of the way from a constant answer (0) to the "
+        "reference (1), mean over seeds",
+    ),
+    ("area_second", NUMBER, "the same of the second arm"),
+    (
+        "difference",
+        NUMBER,
+        "area_second - area_first: above 0 the second is better; null where the curves share no "
+        "range",
+    ),
+    ("low", NUMBER, "lower end of its 95 % interval (Welch)"),
+    ("high", NUMBER, "upper end of that"),
+    *_PAIR_SEEDS,
 )

@@ -57,9 +57,15 @@ def right_or_wrong(predictions: pa.Table, rows: np.ndarray | None = None) -> np.
     return right.to_numpy().astype(bool)
 
 
+def verification_rows(predictions: pa.Table) -> np.ndarray:
+    """Indices of the predictions on the verification half of the dev set, which chose nothing."""
+    return np.flatnonzero(predictions["verifies"].to_numpy())
+
+
 def compare_predictions(first: pa.Table, second: pa.Table) -> float | None:
-    """McNemar's p-value of two trials' predictions; None for a regression."""
-    sides = [right_or_wrong(predictions) for predictions in (first, second)]
+    """McNemar's p-value of two trials' predictions on the verification half of the dev set; None
+    for a regression."""
+    sides = [right_or_wrong(answers, verification_rows(answers)) for answers in (first, second)]
     if sides[0] is None or sides[1] is None:
         return None
     return mcnemar(sides[0], sides[1]).p_value

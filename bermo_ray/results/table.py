@@ -29,7 +29,8 @@ def load_all(uri: str | None = None) -> pa.Table:
 
 
 def predictions(trial: str, uri: str | None = None) -> pa.Table:
-    """A trial's answers on its dev set: ``row``, ``gold``, ``predicted`` and ``right``.
+    """A trial's answers on its dev set: ``row``, ``gold``, ``predicted``, ``right``, and
+    ``verifies``: whether the row is of the verification half, which chose nothing.
 
     Args:
         trial: The first digits of its ``trial_id`` or of its ``run_id``.

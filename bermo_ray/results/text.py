@@ -5,10 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
 from bermo_ray.record import Status
+from bermo_ray.results.choice import describe_choice
+from bermo_ray.results.intervals import mean_half_width
 from bermo_ray.search.layer_count_search import is_within
 
 Justify = Literal["left", "right"]
@@ -31,12 +34,20 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
 
 
 def frontier_table(front: pa.Table, metric_name: str) -> Table:
-    """The frontier, sparse to dense for each fusion, as a rich table; with ± half of the mean's
-    95 % interval where there are several seeds."""
-    names = ("remaining", metric_name, "λ", "learning rate", "score rate", "trial")
-    title = "Parameter-efficiency frontier: no trial is both smaller and better"
+    """The models on a frontier, sparse to dense for each fusion and method, as a rich table.
+
+    Args:
+        front: From :func:`bermo_ray.results.frontier` of the trials of all seeds together; by
+            fusion and method, or by fusion alone.
+        metric_name: What is reported.
+    """
+    names = ("remaining", metric_name, "λ", "learning rate", "score rate", "seed", "trial")
+    title = (
+        f"Models on the frontier: {describe_choice(front)}\n"
+        "No trial of its fusion and method is smaller and better on the rows that chose"
+    )
     table = _table(title, ("fusion", "method", *names), text_columns=2, pad_edge=False)
-    for column in (table.columns[0], table.columns[3]):  # fusion and the metric with its ±
+    for column in (table.columns[0], table.columns[1], table.columns[-1]):
         column.no_wrap = True
     previous = None
     for row in front.to_pylist():
@@ -47,29 +58,144 @@ def frontier_table(front: pa.Table, metric_name: str) -> Table:
         table.add_row(
             *(group if group != previous else ("", "")),
             f"{row['remaining']:.1%}",
-            f"{row['metric']:.4f}" + _plus_minus(row.get("metric_interval")),
+            f"{row['metric_reported']:.4f}",
             "" if dense else _number(row["multiplier"], ".3g"),
             f"{row['learning_rate']:.1e}",
             "" if dense else f"{row['score_learning_rate']:.1e}",
+            str(row["seed"]),
             row["trial_id"][:6],
         )
         previous = group
     return table
 
 
+def sizes_table(sizes: pa.Table, metric_name: str) -> Table:
+    """What each fusion reaches at a size (``metric_at_sizes`` of one task and backbone), as a rich
+    table: a line for each size, a column for each fusion, ± half of the mean's 95 % interval."""
+    rows = sizes.to_pylist()
+    fusions = list(dict.fromkeys(row["fusion"] for row in rows))
+    cells = {(row["size"], row["fusion"]): _size_cell(row) for row in rows}
+    title = f"{metric_name.capitalize()} at a size: {_count_seeds(rows)}"
+    table = _table(title, ("at most", *fusions), min_width=len(title))
+    for size in dict.fromkeys(row["size"] for row in rows):
+        table.add_row(f"{size:.1%}", *(cells.get((size, fusion), "") for fusion in fusions))
+    return table
+
+
+def _size_cell(row: dict[str, Any]) -> str:
+    if row["metric_reported"] is None:
+        return "none" + ("" if row["seeds"] == 1 else f" in {_of_seeds(row, 'unreached')}")
+    return f"{row['metric_reported']:.4f}{_plus_minus(row['interval'])}"
+
+
 def _plus_minus(half_width: float | None) -> str:
     return "" if half_width is None else f" ±{half_width:.3f}"
 
 
+def _of_seeds(row: dict[str, Any], column: str) -> str:
+    return f"{row[column]} of {row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
+
+
+def _count_seeds(rows: Iterable[dict[str, Any]]) -> str:
+    """How many seeds stand behind the means of these rows."""
+    counts = sorted({row["seeds"] for row in rows})
+    if counts in ([], [1]):
+        return "one seed, so no interval"
+    return f"mean of {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds, ± 95 %"
+
+
+def levels_table(levels: pa.Table, ratios: pa.Table | None, metric_name: str) -> Table:
+    """The weights that each arm needs to reach a level, as a rich table, with 95 % intervals.
+
+    Args:
+        levels: From ``remaining_at_levels``.
+        ratios: From ``compare_arms``, for how many times fewer weights later arms need than the
+            first; None without a comparison, as of one seed.
+        metric_name: What the levels are of.
+    """
+    rows = levels.to_pylist()
+    compared = {
+        (r["share"], r["second"]): r for r in ([] if ratios is None else ratios.to_pylist())
+    }
+    first = next((row["first"] for row in compared.values()), None)
+    interval = " (95 %)" if any(row["seeds"] > 1 for row in rows) else ""
+    names = ["share", metric_name, "arm", f"remaining{interval}"]
+    names += [] if first is None else [f"times fewer\nthan {first}{interval}"]
+    title = f"Weights that reach a share of the better dense baseline's {metric_name}"
+    if rows:
+        title += f", {rows[0]['level'] / rows[0]['share']:.4f}"
+    table = _table(title, names, text_columns=len(names), min_width=min(len(title), 80))
+    table.columns[3].no_wrap = True
+    previous = None
+    for row in rows:
+        if previous is not None and row["share"] != previous:
+            table.add_section()
+        share = (
+            (f"{row['share']:g}", f"{row['level']:.4f}") if row["share"] != previous else ("", "")
+        )
+        ratio = compared.get((row["share"], row["arm"]))
+        table.add_row(*share, row["arm"], _remaining_cell(row), ratio and _ratio_cell(ratio))
+        previous = row["share"]
+    return table
+
+
+def _remaining_cell(row: dict[str, Any]) -> str:
+    if row["remaining"] is None:
+        return f"not reached in {_of_seeds(row, 'unreached')}"
+    remaining = f"{row['remaining']:.1%}"
+    if row["low"] is None:
+        return remaining
+    return f"{remaining} ({_share_end(row['low'])} to {_share_end(row['high'])})"
+
+
+def _share_end(share: float) -> str:
+    """An end of an interval of remaining weights, of which there are none and all at most."""
+    if share > 1:
+        return ">100%"
+    return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+
+
+def _ratio_cell(row: dict[str, Any]) -> str:
+    if row["ratio"] is None:  # the cell for remaining weights says why
+        return "none"
+    return f"{row['ratio']:.2f} ({row['low']:.3g} to {row['high']:.3g})"
+
+
+def describe_areas(areas: pa.Table) -> list[str]:
+    """How the areas below two arms' curves differ (``compare_areas``), in two lines for each
+    pair."""
+    lines = []
+    for row in areas.to_pylist():
+        first, second = row["first"], row["second"]
+        if row["difference"] is None:
+            lines.append(f"area below the curves: {first} and {second} share no range of sizes")
+            continue
+        interval = f"95 % over {row['seeds']} seeds: {row['low']:+.3f} to {row['high']:+.3f}"
+        lines += [
+            f"area below the curves from {row['sparsest']:.1%} of the weights on (1: dense):",
+            f"  {first} {row['area_first']:.3f}, {second} {row['area_second']:.3f}: "
+            f"{row['difference']:+.3f} ({interval})",
+        ]
+    return lines
+
+
 def describe_hypervolumes(areas: pa.Table) -> str:
-    """The hypervolume of each fusion's pruned trials (``hypervolume``), in one line."""
-    unknown = "unknown without a dense baseline"
-    parts = [
-        f"{row['fusion']} {_number(row['hypervolume'], '.3f') or unknown}"
-        for row in areas.to_pylist()
-        if row["method"] != "dense"
-    ]
+    """The hypervolume of each fusion's pruned trials (``hypervolume``) in one line: with a row for
+    each seed the mean, ± half of its 95 % interval."""
+    values: dict[str, list[float | None]] = {}
+    for row in areas.to_pylist():
+        if row["method"] != "dense":
+            values.setdefault(row["fusion"], []).append(row["hypervolume"])
+    parts = [f"{fusion} {_mean_hypervolume(of_seeds)}" for fusion, of_seeds in values.items()]
     return f"hypervolume (1: as good as dense down to 1 % of the weights): {', '.join(parts)}"
+
+
+def _mean_hypervolume(values: Sequence[float | None]) -> str:
+    known = np.array([value for value in values if value is not None])
+    if len(known) < len(values):
+        return "unknown without a dense baseline"
+    half_width = float(mean_half_width(known))
+    return f"{known.mean():.3f}{_plus_minus(None if math.isnan(half_width) else half_width)}"
 
 
 def losses_table(losses: pa.Table) -> Table:
@@ -86,7 +212,7 @@ def losses_table(losses: pa.Table) -> Table:
             *(group if group != previous else ("", "")),
             "undropped" if row["strategy"] == "none" else row["strategy"],
             str(row["layers_dropped"]),
-            f"{row['metric']:.4f}",
+            f"{row['metric_reported']:.4f}",
             f"{row['loss']:+.2f}" if row["layers_dropped"] else "",
             f"{row['parameters'] / 1e6:.2f} M",
             _number(row["train_speedup"], ".2f", "×"),
@@ -164,20 +290,21 @@ def _sorted_names(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def mixes_table(mixes: pa.Table, metric_name: str) -> Table:
     """Dropping and pruning at equal sizes, as a rich table; a star on the best of a size, an f on
-    what no mix beats in size, metric and latency at once."""
+    what no mix beats in size, metric and latency at once, both by ``metric_selection``; the metric
+    shown is ``metric_reported``."""
     names = ("size", "dropped", "pruned to", "remaining", metric_name, "latency", "p", "")
     table = _table("Mixes of the same size", names)
     previous = None
     for row in mixes.to_pylist():
         if previous is not None and row["size"] != previous:
             table.add_section()
-        spread = f" ± {row['metric_sd']:.3f}" if row["metric_sd"] is not None else ""
+        spread = f" ± {row['reported_sd']:.3f}" if row["reported_sd"] is not None else ""
         table.add_row(
             f"{row['size']:.1%}" if row["size"] != previous else "",
             str(row["layers_dropped"]),
             _number(row["target_density"], ".1%"),
             f"{row['remaining']:.1%}",
-            f"{row['metric']:.4f}{spread}",
+            f"{row['metric_reported']:.4f}{spread}",
             _number(row["latency"] and 1000 * row["latency"], ".1f", " ms"),
             _number(row["p_value"], ".2f"),
             ("*" if row["best"] else "") + ("f" if row["on_frontier"] else ""),

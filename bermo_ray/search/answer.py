@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from scipy.special import ndtr
 from scipy.stats import t
 
-from bermo_ray.search.gaussian_process import GaussianProcess
+from bermo_ray.search.gaussian_process import GaussianProcess, on_one_thread
 from bermo_ray.search.sampler import SIZE_UNKNOWN, shortfall, size_scale, to_unit_cube
 
 
@@ -33,6 +33,7 @@ class Choice:
     noise: float
 
 
+@on_one_thread
 def choose_recipe(study: optuna.Study, confidence: float = 0.8) -> Choice | None:
     """Of the recipes that a search tried, the one expected to have the fewest remaining weights of
     those that meet the target with that chance; if there is none, the likeliest to meet it.

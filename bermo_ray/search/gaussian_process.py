@@ -1,14 +1,33 @@
 """A Gaussian process for a handful of trials: what a search believes between them."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
+from threadpoolctl import threadpool_limits
+
+P, R = ParamSpec("P"), TypeVar("R")
 
 # Log-normal priors (median, spread of the log) of length scales, signal and noise, for inputs in
 # [0, 1] and outputs of unit variance. With five trials the likelihood alone says nearly nothing.
 _LENGTH_PRIOR, _SIGNAL_PRIOR, _NOISE_PRIOR = (0.7, 0.7), (1.0, 1.0), (0.01, 1.5)
 _LOG_BOUNDS = (-2.5, 2.0), (-3.0, 3.0), (-12.0, 1.0)
+
+
+def on_one_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """Runs a function with BLAS on one thread: of matrices this small, threads make nothing faster,
+    and where trials keep all cores busy, they wait for one another."""
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        with threadpool_limits(1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return limited
 
 
 class GaussianProcess:

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import log_ndtr, logit, ndtr
 from scipy.stats import qmc
 
-from bermo_ray.search.gaussian_process import GaussianProcess
+from bermo_ray.search.gaussian_process import GaussianProcess, on_one_thread
 
 CONSTRAINT = "metric"  # its name in Optuna: target − metric, met when at most 0
 SIZE_UNKNOWN = "size unknown"  # attribute of a trial that ended before its size was known
@@ -64,6 +64,7 @@ class TargetSampler(optuna.samplers.BaseSampler):
         """All parameters are decided together."""
         return dict(self.space)
 
+    @on_one_thread
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trials = []
     for number, metric in enumerate((0.9, 0.8)):
         figures = {"metric": metric, "remaining": 0.5 + number / 4, "dropped_layers": [number]}
+        figures["metric_selection"] = metric
         reports = [Report(step=step, epoch=float(step), **figures) for step in (1, 2)]
         reports.append(Report(step=3, status=Status.COMPLETED, **figures))
         trials.append((Trial(pruning=L0(), seed=number), reports))

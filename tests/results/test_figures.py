@@ -1,20 +1,23 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from bermo_ray.record import Report
 from bermo_ray.results import figures as figures_module
-from bermo_ray.results import frontier
 from bermo_ray.results.figures import frontier_figure, sparsity_figure, trial_figures
-from tests.support.result_rows import points
+from tests.support.result_rows import points, seeded
 
 
-def test_the_constant_answer_is_dotted_and_the_dense_baseline_dashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[pa.Table], Axes]:
+    """Draws a frontier and gives its axes."""
     drawn: list[Figure] = []
     save = figures_module._save
 
@@ -22,21 +25,67 @@ def test_the_constant_answer_is_dotted_and_the_dense_baseline_dashed(
         drawn.append(figure)
         return save(figure, file)
 
+    def axes_of(table: pa.Table) -> Axes:
+        file = frontier_figure(table, "accuracy", tmp_path / "f.png")
+        assert file.read_bytes().startswith(b"\x89PNG")
+        return drawn[-1].axes[0]
+
     monkeypatch.setattr(figures_module, "_save", keep)
+    return axes_of
 
-    def levels(table: pa.Table, style: str = ":") -> dict[Any, float]:
-        frontier_figure(table, frontier(table), "accuracy", tmp_path / "f.png")
-        lines = drawn[-1].axes[0].get_lines()
-        drawn_so = [line for line in lines if line.get_linestyle() == style]
-        return {line.get_label(): float(line.get_ydata()[0]) for line in drawn_so}  # type: ignore[index,arg-type]
 
+def lines(axes: Axes, style: str) -> dict[Any, float]:
+    """Label -> level of the level lines of a style."""
+    found = [line for line in axes.get_lines() if line.get_linestyle() == style]
+    return {line.get_label(): float(np.asarray(line.get_ydata())[0]) for line in found}
+
+
+def test_the_constant_answer_is_dotted_and_the_dense_baseline_dashed(
+    draw: Callable[[pa.Table], Axes],
+) -> None:
     one_task = points((0.1, 0.524), (0.3, 0.9), constant_metric=0.5)
-    assert levels(one_task) == {"constant answer": 0.5}
-    assert levels(points((0.1, 0.6))) == {}  # not known
-    assert levels(one_task.slice(0, 0)) == {}
-    dense = points((1.0, 0.7), (1.0, 0.95), method="dense", constant_metric=0.5)  # two recipes
-    assert levels(pa.concat_tables([one_task, dense]), "--") == {"last, dense": 0.95}
-    assert levels(one_task, "--") == {}
+    assert lines(draw(one_task), ":") == {"constant answer, 0.500": 0.5}
+    assert lines(draw(points((0.1, 0.6))), ":") == {}  # not known
+    assert lines(draw(one_task), "--") == {}
+    # Two dense recipes: the better on one half is drawn as the other half has it.
+    dense = points((1.0, 0.7, 0.9), (1.0, 0.95, 0.85), method="dense", constant_metric=0.5)
+    assert lines(draw(pa.concat_tables([one_task, dense])), "--") == {"last, dense": 0.85}
+
+
+def test_steps_of_one_seed_go_from_point_to_point(draw: Callable[[pa.Table], Axes]) -> None:
+    axes = draw(points((0.1, 0.7, 0.6), (0.2, 0.6, 0.9), (0.4, 0.8, 0.75)))
+    (steps,) = (line for line in axes.get_lines() if line.get_drawstyle() == "steps-post")
+    assert np.asarray(steps.get_xdata()).tolist() == pytest.approx([10, 40, 100])
+    assert np.asarray(steps.get_ydata()).tolist() == pytest.approx([0.6, 0.75, 0.75])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["last"]  # type: ignore[union-attr]
+    faint = axes.collections[0].get_offsets()
+    assert np.asarray(faint)[:, 1].tolist() == pytest.approx([0.6, 0.9, 0.75])
+    # From a little below the lowest point of the curve: 0.6 less a tenth of 0.15.
+    assert axes.get_ylim() == pytest.approx((0.585, 0.765))
+
+
+def test_the_mean_over_seeds_begins_where_all_have_a_point(
+    draw: Callable[[pa.Table], Axes],
+) -> None:
+    columns = {"task": "t", "backbone": "b", "fusion": "last", "method": "l0"}
+    rows = [("a", 0, 0.05, 0.7), ("b", 0, 0.3, 0.9), ("c", 1, 0.1, 0.6), ("d", 1, 0.4, 0.7)]
+    axes = draw(seeded(rows, **columns))
+    (steps,) = (line for line in axes.get_lines() if line.get_drawstyle() == "steps-post")
+    assert np.asarray(steps.get_xdata()).tolist() == pytest.approx([10, 30, 40, 100])
+    assert np.asarray(steps.get_ydata()).tolist() == pytest.approx([0.65, 0.75, 0.8, 0.8])
+    # Bars at 10, 20, 50 and 100 %: half of the first is 12.706 times 0.05.
+    (bars,) = (c for c in axes.collections if isinstance(c, LineCollection))
+    ends = [np.asarray(segment)[:, 1] for segment in bars.get_segments()]
+    assert len(ends) == 4
+    assert ends[0] == pytest.approx([0.65 - 12.706205 * 0.05, 0.65 + 12.706205 * 0.05])
+
+
+def test_a_figure_without_a_point_says_so(draw: Callable[[pa.Table], Axes]) -> None:
+    failed = points((0.1, 0.6), status="failed")
+    for table in (failed, failed.slice(0, 0)):
+        assert [text.get_text() for text in draw(table).texts] == ["no trial completed"]
+    only_dense = points((1.0, 0.9), method="dense")
+    assert lines(draw(only_dense), "--") == {"last, dense": 0.9}
 
 
 def test_the_heat_map_has_layers_by_kinds() -> None:

@@ -11,22 +11,23 @@ from bermo_ray.results import (
     average_seeds,
     frontier,
     hypervolume,
-    keep_most_seeds,
     non_dominated,
-    remaining_at,
 )
-from tests.support.result_rows import points, seeded
+from bermo_ray.results.frontier import GROUP, dense_levels
+from tests.support.result_rows import points, result_table, seeded
 
 
 def table(*rows: tuple[str, str, float | None, float | None]) -> pa.Table:
-    """(fusion, status, remaining, metric); trial_id counts up."""
+    """(fusion, status, remaining, metric_selection); trial_id counts up. What is reported falls
+    where that rises, and must not matter."""
     base = {"task": "t", "backbone": "b", "method": "l0"}
-    return pa.Table.from_pylist(
-        [
-            base | {"fusion": f, "status": s, "remaining": r, "metric": m, "trial_id": str(i)}
+    return result_table(
+        *(
+            base
+            | {"fusion": f, "status": s, "remaining": r, "trial_id": str(i)}
+            | {"metric_selection": m, "metric_verification": None if m is None else 1 - m}
             for i, (f, s, r, m) in enumerate(rows)
-        ],
-        schema=SCHEMA,
+        )
     )
 
 
@@ -82,7 +83,10 @@ def test_it_agrees_with_the_definition_on_random_rows() -> None:
         (random.choice("ab"), "completed", random.randrange(20) / 20, random.randrange(20) / 20)
         for _ in range(300)
     ]
-    kept = {(r["fusion"], r["remaining"], r["metric"]) for r in frontier(table(*rows)).to_pylist()}
+    kept = {
+        (r["fusion"], r["remaining"], r["metric_selection"])
+        for r in frontier(table(*rows)).to_pylist()
+    }
     expected = {
         (f, r, m)
         for f, _, r, m in rows
@@ -91,8 +95,19 @@ def test_it_agrees_with_the_definition_on_random_rows() -> None:
     assert kept == expected
 
 
+def test_each_seed_may_have_a_frontier_of_its_own() -> None:
+    rows = seeded([("a", 0, 0.2, 0.8), ("b", 1, 0.1, 0.9), ("c", 1, 0.3, 0.85)], method="l0")
+    assert frontier(rows)["recipe"].to_pylist() == ["b"]
+    assert frontier(rows, by=(*GROUP, "seed"))["recipe"].to_pylist() == ["a", "b"]
+
+
+def test_what_wins_on_one_half_is_reported_with_the_other() -> None:
+    rows = points((0.5, 0.90, 0.80), (0.5, 0.85, 0.95))
+    assert frontier(rows)["metric_reported"].to_pylist() == [0.80]
+
+
 def with_dense(
-    pruned: list[tuple[float, float]], dense: float, constant: float, **columns: Any
+    pruned: list[tuple[float, ...]], dense: float, constant: float, **columns: Any
 ) -> pa.Table:
     """Points of one group and its dense baseline, all with the same constant answer."""
     common = {"constant_metric": constant} | columns
@@ -113,6 +128,25 @@ def test_hypervolume_by_hand() -> None:
     assert areas(table) == pytest.approx({"last": expected})
     (row,) = (row for row in hypervolume(table).to_pylist() if row["method"] == "l0")
     assert row["trials"] == 2
+
+
+def test_hypervolume_follows_the_steps_that_selection_chose_with_what_they_report() -> None:
+    # At 10 % 0.7 is chosen and 0.6 reported, at 50 % 0.9 and 0.8; 20 % is worse where it counts,
+    # although it would report more. The baseline reports 0.9.
+    table = with_dense([(0.1, 0.7, 0.6), (0.2, 0.65, 0.9), (0.5, 0.9, 0.8)], 0.9, 0.5)
+    expected = (0.25 * math.log(5) + 0.75 * math.log(2)) / math.log(100)
+    assert areas(table) == pytest.approx({"last": expected})
+
+
+def test_each_seed_may_have_a_hypervolume_of_its_own() -> None:
+    columns = {"task": "t", "backbone": "b", "fusion": "last", "constant_metric": 0.5}
+    dense = seeded([("d", 0, 1.0, 0.8), ("d", 1, 1.0, 1.0)], method="dense", **columns)
+    pruned = seeded([("a", 0, 0.1, 0.7), ("b", 1, 0.01, 0.9)], method="l0", **columns)
+    lost = seeded([("c", 2, 0.1, 0.5)], method="l0", **columns | {"status": "diverged"})
+    rows = hypervolume(pa.concat_tables([dense, pruned, lost]), by=(*GROUP, "seed")).to_pylist()
+    # The baseline is the mean of both seeds, 0.9; nothing is left of the seed that diverged.
+    found = {r["seed"]: (r["hypervolume"], r["trials"]) for r in rows if r["method"] == "l0"}
+    assert found == {0: (pytest.approx(0.25), 1), 1: (pytest.approx(1.0), 1), 2: (0.0, 0)}
 
 
 def test_hypervolume_has_fixed_ends() -> None:
@@ -151,18 +185,32 @@ def test_the_dense_baseline_is_a_mean_over_seeds_of_a_model_with_all_weights() -
     shortened = [dense("c", seed, 1.0, remaining=0.5) for seed in range(3)]
     table = pa.concat_tables([pruned, *seeds, lucky, *shortened])
     assert areas(table) == pytest.approx({"last": 0.5})
-    assert areas(keep_most_seeds(average_seeds(table.slice(1)))) == {}
     averaged = average_seeds(pa.concat_tables([pruned, *seeds, lucky]))
     assert areas(averaged) == pytest.approx({"last": 0.5})
     tuned = [dense("d", 0, 0.6), dense("d", 1, 0.6)]  # a worse learning rate of the baseline
     assert areas(pa.concat_tables([pruned, *seeds, *tuned])) == pytest.approx({"last": 0.5})
 
 
+def test_of_several_dense_baselines_selection_takes_one_and_reports_the_other_half() -> None:
+    rows = seeded(
+        [("a", 0, 1.0, 0.9, 0.7), ("a", 1, 1.0, 0.8, 0.6), ("b", 0, 1.0, 0.8, 0.9),
+         ("b", 1, 1.0, 0.7, 0.9), ("c", 0, 1.0, 1.0, 1.0), ("shorter", 0, 0.5, 1.0, 1.0),
+         ("shorter", 1, 0.5, 1.0, 1.0)],
+        method="dense", task="t", backbone="b", fusion="last",
+    )  # fmt: skip
+    assert dense_levels(rows) == pytest.approx([0.85] * 7)
+    assert dense_levels(rows, column="metric_reported") == pytest.approx([0.65] * 7)
+    by_seed = dense_levels(rows, (*GROUP, "seed"), "metric_reported")
+    assert by_seed == pytest.approx([0.65] * 7)  # one baseline for all seeds
+    equal = seeded([("a", 0, 1.0, 0.9, 0.7), ("b", 0, 1.0, 0.9, 0.8)], method="dense")
+    assert dense_levels(equal, (), "metric_reported") == pytest.approx([0.7, 0.7])  # the first
+
+
 def test_what_is_hardly_better_than_a_constant_answer_is_no_point_of_a_frontier() -> None:
     """BERMo's 0.524 on a task of two classes, 250 rows each; its dense baseline has 0.93."""
     table = with_dense([(0.137, 0.524), (0.341, 0.93), (0.9, 0.96)], dense=0.93, constant=0.5)
     kept = frontier(table)
-    assert kept["metric"].to_pylist() == [0.93, 0.93, 0.96]
+    assert kept["metric_selection"].to_pylist() == [0.93, 0.93, 0.96]
     assert kept.schema == SCHEMA
     # The margin is a tenth of the way from 0.5 to 0.93: 0.543.
     for metric, count in ((0.542, 0), (0.544, 1)):
@@ -170,27 +218,22 @@ def test_what_is_hardly_better_than_a_constant_answer_is_no_point_of_a_frontier(
         assert pruned["method"].to_pylist() == ["dense"] + ["l0"] * count
     # Without a baseline it is of the way to the best: 0.5 + 0.04.
     alone = points((0.1, 0.539), (0.2, 0.541), (0.3, 0.9), constant_metric=0.5)
-    assert frontier(alone)["metric"].to_pylist() == [0.541, 0.9]
-    assert frontier(points((0.1, 0.539), (0.3, 0.9)))["metric"].to_pylist() == [0.539, 0.9]
+    assert frontier(alone)["metric_selection"].to_pylist() == [0.541, 0.9]
+    unjudged = frontier(points((0.1, 0.539), (0.3, 0.9)))
+    assert unjudged["metric_selection"].to_pylist() == [0.539, 0.9]
     assert frontier(points((0.1, 0.5), constant_metric=0.5)).num_rows == 0
     # A baseline that is no better than a constant answer leaves what is better than that.
     hopeless = with_dense([(0.1, 0.5), (0.2, 0.51)], dense=0.4, constant=0.5)
-    assert frontier(hopeless)["metric"].to_pylist() == [0.51]
+    assert frontier(hopeless)["metric_selection"].to_pylist() == [0.51]
+    # The half that chooses decides, not the one that is reported.
+    lucky = with_dense([(0.1, 0.542, 0.9), (0.2, 0.544, 0.5)], dense=0.93, constant=0.5)
+    assert frontier(lucky)["remaining"].to_pylist() == [1.0, 0.2]
 
 
 def test_a_frontier_needs_no_more_columns_than_it_reads() -> None:
-    rows = pa.table({"status": ["completed"] * 2, "remaining": [0.1, 0.2], "metric": [0.5, 0.4]})
-    assert frontier(rows, by=())["metric"].to_pylist() == [0.5]
-
-
-def test_remaining_weights_between_two_points() -> None:
-    front = frontier(points((0.2, 0.5), (0.6, 0.9), (0.7, 0.8)))
-    assert remaining_at(front, 0.7) == pytest.approx(0.4)
-    assert remaining_at(front, 0.9) == pytest.approx(0.6)
-    assert remaining_at(front, 0.1) == pytest.approx(0.2)  # the sparsest is good enough
-    assert math.isnan(remaining_at(front, 0.91))
-    assert remaining_at(front, math.nextafter(0.9, 1)) == pytest.approx(0.6)  # a mean's last bit
-    assert math.isnan(remaining_at(front.slice(0, 0), 0.5))
+    metrics = {"metric_selection": [0.5, 0.4], "metric_reported": [0.4, 0.5]}
+    rows = pa.table({"status": ["completed"] * 2, "remaining": [0.1, 0.2]} | metrics)
+    assert frontier(rows, by=())["metric_reported"].to_pylist() == [0.4]
 
 
 def test_any_number_of_objectives_by_the_definition() -> None:
@@ -239,16 +282,18 @@ def test_means_over_seeds() -> None:
     assert (by_recipe["a"]["seeds"], by_recipe["b"]["seeds"]) == (3, 1)
     assert by_recipe["a"]["metric"] == pytest.approx(0.7)
     assert by_recipe["a"]["remaining"] == pytest.approx(0.3)
-    assert by_recipe["a"]["metric_sd"] == pytest.approx(0.1)
-    assert by_recipe["b"]["metric_sd"] is None
-    assert by_recipe["a"]["metric_interval"] == pytest.approx(4.302653 * 0.1 / 3**0.5)  # t of 2
-    assert by_recipe["b"]["metric_interval"] is None
-    table = average_seeds(pa.concat_tables([rows, broken]))
-    assert keep_most_seeds(table)["recipe"].to_pylist() == ["a"]
-    other = average_seeds(seeded([("c", 0, 0.5, 0.9), ("d", 0, 0.5, 0.9)], method="magnitude"))
-    both = keep_most_seeds(pa.concat_tables([table, other]))
-    # c and d are of another group, where none has more.
-    assert sorted(both["recipe"].to_pylist()) == ["a", "c", "d"]
+    assert by_recipe["a"]["reported_sd"] == pytest.approx(0.1)
+    assert by_recipe["b"]["reported_sd"] is None
+    assert by_recipe["a"]["reported_interval"] == pytest.approx(4.302653 * 0.1 / 3**0.5)  # t of 2
+    assert by_recipe["b"]["reported_interval"] is None
+
+
+def test_means_and_intervals_over_seeds_are_of_what_is_reported() -> None:
+    rows = [("a", 0, 0.2, 0.8, 0.6), ("a", 1, 0.2, 0.9, 0.4)]
+    (merged,) = average_seeds(seeded(rows)).to_pylist()
+    means = [merged[name] for name in ("metric", "metric_selection", "metric_reported")]
+    assert means == pytest.approx([0.675, 0.85, 0.5])
+    assert merged["reported_sd"] == pytest.approx(0.2 / 2**0.5)
 
 
 def test_the_same_seed_run_twice_counts_once() -> None:
@@ -257,13 +302,13 @@ def test_the_same_seed_run_twice_counts_once() -> None:
     assert merged["seeds"] == 2
     assert merged["metric"] == pytest.approx(0.7)
     assert merged["remaining"] == pytest.approx(0.3)
-    assert merged["metric_sd"] == pytest.approx(0.1 * 2**0.5)
-    assert merged["metric_interval"] == pytest.approx(12.706205 * 0.1)  # t of 1 degree of freedom
+    assert merged["reported_sd"] == pytest.approx(0.1 * 2**0.5)
+    assert merged["reported_interval"] == pytest.approx(12.706205 * 0.1)  # t of 1 degree of freedom
     first_run = seeded([("a", 0, 0.2, 0.8)], run_id="first")
     second_run = seeded([("a", 0, 0.2, 0.7)], run_id="second")
     (merged,) = average_seeds(pa.concat_tables([first_run, second_run])).to_pylist()
     assert (merged["run_id"], merged["metric"], merged["seeds"]) == ("first", 0.8, 1)
-    assert merged["metric_interval"] is None
+    assert merged["reported_interval"] is None
 
 
 def test_constant_answers_are_averaged_with_the_metric() -> None:

@@ -23,7 +23,8 @@ def run_of(trial: Trial, report: Report, run_id: str = "r") -> StoredRun:
 
 
 REPORT = Report(
-    status=Status.COMPLETED, step=3, metric=0.5, remaining=0.25, dropped_layers=[5, 6],
+    status=Status.COMPLETED, step=3, metric=0.5, metric_selection=0.4, metric_verification=0.6,
+    remaining=0.25, dropped_layers=[5, 6],
     other_metrics={"f1": 0.5}, mixing_weights=[0.25, 0.75], weight_bytes=400, layers_left=4,
 )  # fmt: skip
 
@@ -41,6 +42,7 @@ def test_a_row_has_what_was_measured_and_nulls_for_the_rest() -> None:
     assert (dropped["dropped_layers"], dropped["other_metrics"]) == ([5, 6], [("f1", 0.5)])
     assert (dropped["mixing_weights"], dropped["weight_bytes"]) == ([0.25, 0.75], 400)
     assert (dropped["seconds"], dropped["multiplier"], dropped["loss"]) == (2.5, None, None)
+    assert (dropped["metric_reported"], pruned["metric_reported"]) == (0.6, None)
     assert dropped["recipe"] == trial.replace(seed=9).recipe
     assert (pruned["status"], pruned["method"], pruned["multiplier"]) == ("running", "l0", 7.0)
     assert (pruned["dropped_layers"], pruned["layers_dropped"]) == ([], 0)

@@ -1,16 +1,19 @@
 """What a person reads: at 80 columns, with the numbers where they belong."""
 
 import io
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from bermo_ray.results import figures, layer_counts, layer_losses, text
-from bermo_ray.results.schemas import MIXES
+from bermo_ray.results import figures, frontier, layer_counts, layer_losses, text
+from bermo_ray.results.choice import describe_choice
+from bermo_ray.results.schemas import AREAS, LEVELS, MIXES, RATIOS, SIZES
 from bermo_ray.training.layer_scores import SCORES
 from tests.support.result_rows import dropped_row as row
 from tests.support.result_rows import result_table as table
@@ -31,8 +34,8 @@ def test_losses_and_counts(tmp_path: Path) -> None:
     )  # fmt: skip
     losses = layer_losses(rows)
     lines = shown(text.losses_table(losses))
-    assert "tense b undropped 0 0.9000 0.00 M 1.00× 1.00×" in lines
-    assert "top 6 0.8000 +10.00 0.00 M 2.00× 2.00×" in lines
+    assert "tense b undropped 0 0.9100 0.00 M 1.00× 1.00×" in lines
+    assert "top 6 0.8100 +10.00 0.00 M 2.00× 2.00×" in lines
     counts = layer_counts(rows, (1.0, 2.0))
     lines = shown(text.counts_table(counts))
     assert lines[-1] == "tense b 3 (1.00) 3 (1.00) 3 of 12"
@@ -87,6 +90,93 @@ def test_hypervolumes_in_one_line() -> None:
         "hypervolume (1: as good as dense down to 1 % of the weights): bermo 0.412, "
         "last unknown without a dense baseline"
     )
+    seeds = [
+        base | {"fusion": "last", "hypervolume": h, "seed": s} for s, h in ((0, 0.4), (1, 0.5))
+    ]
+    line = text.describe_hypervolumes(pa.Table.from_pylist(seeds))
+    assert line.endswith(": last 0.450 ±0.635")  # t of one degree of freedom is 12.706
+
+
+def test_accuracy_at_a_size() -> None:
+    base = {"task": "t", "backbone": "b", "seeds": 3, "unreached": 0}
+    rows = [
+        base | {"fusion": "last", "size": 0.1, "metric_reported": 0.9, "interval": 0.0123},
+        base | {"fusion": "last", "size": 0.5, "metric_reported": 0.95, "interval": 0.01},
+        base | {"fusion": "bermo", "size": 0.1, "unreached": 1},
+        base | {"fusion": "bermo", "size": 0.5, "metric_reported": 0.94, "interval": 0.02},
+    ]
+    assert shown(text.sizes_table(pa.Table.from_pylist(rows, schema=SIZES), "accuracy")) == [
+        "Accuracy at a size: mean of 3 seeds, ± 95 %",
+        "at most last bermo",
+        "10.0% 0.9000 ±0.012 none in 1 of 3 seeds",
+        "50.0% 0.9500 ±0.010 0.9400 ±0.020",
+    ]
+    alone = [row | {"seeds": 1, "interval": None} for row in rows]
+    assert shown(text.sizes_table(pa.Table.from_pylist(alone, schema=SIZES), "accuracy")) == [
+        "Accuracy at a size: one seed, so no interval",
+        "at most last bermo",
+        "10.0% 0.9000 none",
+        "50.0% 0.9500 0.9400",
+    ]
+
+
+LEVEL_ROWS = [
+    {"arm": "extra_layers", "share": 0.95, "level": 0.855, "remaining": 0.2, "low": 0.0001,
+     "high": 1.5, "seeds": 3, "unreached": 0},
+    {"arm": "bermo", "share": 0.95, "level": 0.855, "remaining": 0.1, "low": 0.05, "high": 0.2,
+     "seeds": 3, "unreached": 0},
+    {"arm": "extra_layers", "share": 0.99, "level": 0.891, "remaining": 0.5, "low": 0.4,
+     "high": 0.6, "seeds": 3, "unreached": 0},
+    {"arm": "bermo", "share": 0.99, "level": 0.891, "seeds": 3, "unreached": 1},
+]  # fmt: skip
+
+
+def test_weights_at_a_level() -> None:
+    pair = {"first": "extra_layers", "second": "bermo", "seeds": 3}
+    ratios = [
+        pair | {"share": 0.95, "level": 0.855, "ratio": 2.0, "low": 0.5, "high": 8.0},
+        pair | {"share": 0.99, "level": 0.891, "unreached_first": 0, "unreached_second": 1},
+    ]
+    levels = pa.Table.from_pylist(LEVEL_ROWS, schema=LEVELS)
+    lines = shown(
+        text.levels_table(levels, pa.Table.from_pylist(ratios, schema=RATIOS), "accuracy")
+    )
+    title = "Weights that reach a share of the better dense baseline's accuracy, 0.9000"
+    assert lines[:2] == [title, "times fewer"]
+    assert lines[-4:] == [
+        "0.95 0.8550 extra_layers 20.0% (<0.1% to >100%)",
+        "bermo 10.0% (5.0% to 20.0%) 2.00 (0.5 to 8)",
+        "0.99 0.8910 extra_layers 50.0% (40.0% to 60.0%)",
+        "bermo not reached in 1 of 3 seeds none",
+    ]
+
+
+def test_weights_at_a_level_of_one_seed() -> None:
+    one_seed = [row | {"low": None, "high": None, "seeds": 1} for row in LEVEL_ROWS]
+    lines = shown(text.levels_table(pa.Table.from_pylist(one_seed, schema=LEVELS), None, "F1"))
+    assert lines[1:] == [
+        "share F1 arm remaining",
+        "0.95 0.8550 extra_layers 20.0%",
+        "bermo 10.0%",
+        "0.99 0.8910 extra_layers 50.0%",
+        "bermo not reached in 1 of 1 seed",
+    ]
+    assert (
+        shown(text.levels_table(LEVELS.empty_table(), None, "F1"))[-1] == "share F1 arm remaining"
+    )
+
+
+def test_areas() -> None:
+    rows = [
+        {"first": "last", "second": "bermo", "sparsest": 0.05, "reference": 0.9, "seeds": 3,
+         "area_first": 0.9, "area_second": 0.95, "difference": 0.05, "low": -0.01, "high": 0.11},
+        {"first": "last", "second": "all", "seeds": 3},
+    ]  # fmt: skip
+    assert text.describe_areas(pa.Table.from_pylist(rows, schema=AREAS)) == [
+        "area below the curves from 5.0% of the weights on (1: dense):",
+        "  last 0.900, bermo 0.950: +0.050 (95 % over 3 seeds: -0.010 to +0.110)",
+        "area below the curves: last and all share no range of sizes",
+    ]
 
 
 def test_scores() -> None:
@@ -97,7 +187,7 @@ def test_scores() -> None:
 
 
 def test_mixes(tmp_path: Path) -> None:
-    base = {"remaining": 0.5, "metric": 0.9, "latency": 0.02, "seeds": 1, "best": False}
+    base = {"remaining": 0.5, "metric_reported": 0.9, "latency": 0.02, "seeds": 1, "best": False}
     rows = [
         base | {"size": 1.0, "layers_dropped": 0, "best": True, "on_frontier": True},
         base
@@ -122,15 +212,68 @@ def test_a_query_may_give_two_columns_one_name() -> None:
     assert shown(text.any_table(rows)) == ["a a b", "1 2.5 x"]
 
 
-def test_a_frontier_over_seeds_fits_80_columns() -> None:
-    base = {
-        "method": "soft_movement", "remaining": 0.1, "metric": 0.91, "multiplier": 123.4,
-        "learning_rate": 1e-3, "score_learning_rate": 1e-2, "trial_id": "abcdef0123",
-    }  # fmt: skip
-    rows = [base | {"fusion": "extra_layers", "metric_interval": w} for w in (0.0123, None)]
-    lines = shown(text.frontier_table(pa.Table.from_pylist(rows), "accuracy"))
-    assert "extra_layers soft 10.0% 0.9100 ±0.012 123 1.0e-03 1.0e-02 abcdef" in lines
-    assert "10.0% 0.9100 123 1.0e-03 1.0e-02 abcdef" in lines
+MODEL: dict[str, Any] = {
+    "method": "soft_movement", "fusion": "extra_layers", "remaining": 0.1, "multiplier": 123.4,
+    "metric": 0.93, "metric_selection": 0.95, "metric_verification": 0.91, "learning_rate": 1e-3,
+    "score_learning_rate": 1e-2, "trial_id": "abcdef0123", "seed": 2,
+}  # fmt: skip
+
+
+def test_models_on_the_frontier_fit_80_columns_and_are_reported_with_the_other_half() -> None:
+    without_multiplier = MODEL | {"method": "movement", "multiplier": None}
+    dense = MODEL | {"method": "dense", "remaining": 1.0, "multiplier": None}
+    lines = shown(text.frontier_table(table(MODEL, MODEL, without_multiplier, dense), "accuracy"))
+    assert lines[:2] == [
+        "Models on the frontier: chosen on one half of dev, measured on the other",
+        "No trial of its fusion and method is smaller and better on the rows that chose",
+    ]
+    assert lines[-4:] == [
+        "extra_layers soft 10.0% 0.9100 123 1.0e-03 1.0e-02 2 abcdef",
+        "10.0% 0.9100 123 1.0e-03 1.0e-02 2 abcdef",
+        "extra_layers movement 10.0% 0.9100 1.0e-03 1.0e-02 2 abcdef",
+        "extra_layers dense 100.0% 0.9100 1.0e-03 2 abcdef",
+    ]
+
+
+def test_what_the_frontier_table_says_of_its_models_is_true() -> None:
+    random = np.random.default_rng(0)
+    sizes, metrics = random.random(200), 0.5 + random.random((200, 2)) / 2
+    rows = [
+        MODEL | {
+            "status": "completed", "fusion": "ab"[i % 2], "method": ("l0", "movement")[i // 2 % 2],
+            "seed": i % 3, "remaining": float(sizes[i]), "metric_selection": float(metrics[i, 0]),
+            "metric_verification": float(metrics[i, 1]), "trial_id": f"{i:06}",
+        }
+        for i in range(200)
+    ]  # fmt: skip
+    front = frontier(table(*rows))
+    printed = " ".join(shown(text.frontier_table(front, "accuracy"))).split()
+    models = [row for row in rows if row["trial_id"] in printed]
+    assert len(models) == front.num_rows > 8
+    for model in models:
+        assert not any(
+            other["remaining"] < model["remaining"]
+            and other["metric_selection"] > model["metric_selection"]
+            for other in rows
+            if (other["fusion"], other["method"]) == (model["fusion"], model["method"])
+        )
+
+
+def test_which_rows_chose_and_which_measured() -> None:
+    def trial(whole_dev: bool, test: float | None = None) -> dict[str, Any]:
+        chosen = {"data": {"task": "t", "whole_dev": whole_dev}}
+        return MODEL | {"trial_json": json.dumps(chosen), "metric_test": test}
+
+    halves = "chosen on one half of dev, measured on the other"
+    assert describe_choice(table(trial(False), trial(False))) == halves
+    assert describe_choice(table(MODEL)) == describe_choice(table()) == halves
+    on_test = "chosen on one half of dev, measured on the test split"
+    assert describe_choice(table(trial(False, test=0.8))) == on_test
+    same = "chosen and measured on the same rows"
+    assert describe_choice(table(trial(False), trial(True))) == same
+    assert describe_choice(table(trial(True, 0.8))) == "chosen on dev, measured on the test split"
+    title = shown(text.frontier_table(table(trial(True)), "accuracy"))[0]
+    assert title == f"Models on the frontier: {same}"
 
 
 @pytest.mark.parametrize(
@@ -158,13 +301,3 @@ def test_answers(change: dict[str, Any], lines: list[str]) -> None:
     assert printed[0].startswith("last: accuracy >= 0.9000 (dense 0.9500): ")
     for line in lines:
         assert line in " ".join(printed)
-
-
-def test_a_method_without_a_multiplier_leaves_its_cell_empty() -> None:
-    row = {
-        "method": "movement", "remaining": 0.1, "metric": 0.91, "multiplier": None,
-        "learning_rate": 1e-3, "score_learning_rate": 1e-2, "trial_id": "abcdef0123",
-        "fusion": "last",
-    }  # fmt: skip
-    lines = shown(text.frontier_table(pa.Table.from_pylist([row]), "accuracy"))
-    assert lines[-1] == "last movement 10.0% 0.9100 1.0e-03 1.0e-02 abcdef"
