@@ -41,7 +41,8 @@ class Options:
 
 
 def make_trials(each: int) -> list[Trial]:
-    """A dense baseline of each fusion, then the pruned ones, fusions in turn."""
+    """A dense baseline of each fusion, then the pruned ones, fusions in turn. BERMo's scalars train
+    at the rate of the mask scores, as in the paper."""
     from scipy.stats import qmc
 
     base = Trial(data=Data(task="tense"), epochs=3, batch_size=16, evaluations_per_epoch=2)
@@ -53,7 +54,11 @@ def make_trials(each: int) -> list[Trial]:
             key: span.quantile(float(share))
             for (key, span), share in zip(RANGES.items(), point, strict=True)
         }
-        pruned += [base.replace(pruning=L0(), fusion__name=f).replace(**values) for f in FUSIONS]
+        last, bermo = (
+            base.replace(pruning=L0(), fusion__name=f).replace(**values) for f in FUSIONS
+        )
+        rate = bermo.optimizer.score_learning_rate
+        pruned += [last, bermo.replace(optimizer__fusion_learning_rate=rate)]
     return dense + pruned
 
 
