@@ -103,6 +103,9 @@ class Report:
     metric_test: float = measurement(
         "the metric on the test split, where it has labels", decides=True
     )
+    rows_reported: int | None = measurement(
+        "rows that metric_reported is measured on", default=None
+    )
     other_metrics: dict[str, float] = measurement(
         "further metrics and dev sets of the task", curve=True, default=dict
     )

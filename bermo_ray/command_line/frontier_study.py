@@ -12,16 +12,18 @@ from bermo_ray.command_line.shell import Session
 from bermo_ray.errors import UserError
 from bermo_ray.record import DECIDING, Report, Status
 from bermo_ray.results import (
-    average_seeds,
-    efficiency,
+    compare_areas,
+    compare_arms,
     figures,
     frontier,
     hypervolume,
-    keep_most_seeds,
     load_all,
+    metric_at_sizes,
+    remaining_at_levels,
     text,
 )
-from bermo_ray.results.comparison import Efficiency
+from bermo_ray.results.choice import describe_rows
+from bermo_ray.results.comparison import SHARES
 from bermo_ray.results.frontier import GROUP
 from bermo_ray.results.schemas import make_schema
 from bermo_ray.search.arm_search import EarlierTrials
@@ -36,7 +38,6 @@ from bermo_ray.tasks.registry import get_task
 from bermo_ray.trial import Pruning, Trial
 
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # remaining weights at which arms are shown
-SHARES = (0.95, 0.97, 0.99)  # of the better dense baseline, at which they are compared
 _TRIALS, _TARGET_TRIALS = 5, 16  # of a search that looks for all of a frontier, or for one point
 ANSWERS = make_schema(
     ("fusion", pa.string(), ""),
@@ -98,9 +99,7 @@ def plan_frontier(options: FrontierOptions, pruning: Pruning) -> Plan:
     space = make_space(options, pruning)
     if options.target is None:
         _check_levels(options)
-        return FrontierSearch(
-            space, options.trials or _TRIALS, options.seeds, options.dense_trials
-        )
+        return FrontierSearch(space, options.trials or _TRIALS, options.seeds, options.dense_trials)
     if options.levels is not None:
         raise UserError("levels: they compare complete frontiers; `target` asks for one point")
     target = Target.parse(options.target)
@@ -183,19 +182,46 @@ def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrial
 
 
 def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
-    """Prints, draws and keeps what came out; gives the frontier."""
+    """Prints, draws and keeps what came out; gives the frontier.
+
+    Raises:
+        UserError: targets that could not be searched for, after all else is printed and kept.
+    """
     plan, metric = session.study.plan, get_task(session.options.task).metric
     front = frontier(table)
-    session.print(text.frontier_table(front, metric))
     tables = {"trials": table, "frontier": front}
-    if isinstance(plan, FrontierSearch):  # a search for one point says nothing of the rest
-        session.print(text.describe_hypervolumes(hypervolume(table, by=(*GROUP, "seed"))))
-    if isinstance(plan, TargetSearch):
+    session.print(text.frontier_table(front, metric))
+    if isinstance(plan, TargetSearch):  # a search for one point says nothing of the rest
         tables["answers"] = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
         session.print(*text.describe_answers(tables["answers"], metric))
-        session.print(*_compare_with_match(session.options.match, table, tables["answers"]))
+    else:
+        tables |= _compare_fusions(session, table, metric)
+    session.print(*describe_rows(table))
     figure = figures.frontier_figure(table, metric, session.study.folder / "frontier.png")
     session.publish(tables, [figure])
     if isinstance(plan, TargetSearch) and plan.refusals:
         raise UserError(*plan.refusals)
     return front
+
+
+def _compare_fusions(session: Session[F], table: pa.Table, metric: str) -> dict[str, pa.Table]:
+    """Prints what the fusions keep at a size and need at a level; gives the tables."""
+    options = session.options
+    fusions, shares = list(options.fusions), options.levels or SHARES
+    tables = {"sizes": metric_at_sizes(table, SIZES)}
+    session.print(text.sizes_table(tables["sizes"], metric))
+    try:
+        tables["levels"] = remaining_at_levels(table, shares, arms=fusions)
+        if len(fusions) > 1 and len(options.seeds) > 1:
+            tables["ratios"] = compare_arms(table, shares, arms=fusions)
+            tables["areas"] = compare_areas(table, arms=fusions)
+    except UserError as error:  # an arm lost a seed, or has no baseline: the rest still stands
+        session.print(*(f"no comparison: {problem}" for problem in error.problems))
+    if "levels" in tables:
+        session.print(text.levels_table(tables["levels"], tables.get("ratios"), metric))
+    if "areas" in tables:
+        session.print(*text.describe_areas(tables["areas"]))
+    if len(options.seeds) == 1:
+        session.print("one seed: no intervals, so nothing is said of which fusion is better")
+    session.print(text.describe_hypervolumes(hypervolume(table, by=(*GROUP, "seed"))))
+    return tables

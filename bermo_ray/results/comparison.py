@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError, listed, unknown
+from bermo_ray.intervals import mean_half_width, welch_half_width
 from bermo_ray.results.curves import Curve, trace_curves
 from bermo_ray.results.frontier import dense_levels, is_dense, usable
-from bermo_ray.results.intervals import mean_half_width, welch_half_width
 from bermo_ray.results.schemas import AREAS, LEVELS, RATIOS, SIZES
 
 SHARES = (0.95, 0.97, 0.99)  # of the reference: the levels at which arms are compared

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bermo_ray.intervals import mean_half_width
 from bermo_ray.record import Report
 from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.curves import Curve, trace_curves
 from bermo_ray.results.frontier import dense_levels, usable
-from bermo_ray.results.intervals import mean_half_width
 
 # Okabe and Ito's colours, told apart by every eye; each with a marker, for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError, unknown
+from bermo_ray.intervals import student_quantile
 from bermo_ray.record import Status
-from bermo_ray.results.intervals import student_quantile
 
 GROUP = ("task", "backbone", "fusion", "method")
 Direction = Literal["min", "max"]

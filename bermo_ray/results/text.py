@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
+from bermo_ray.intervals import mean_half_width
 from bermo_ray.record import Status
 from bermo_ray.results.choice import describe_choice
-from bermo_ray.results.intervals import mean_half_width
 from bermo_ray.search.layer_count_search import is_within
 
 Justify = Literal["left", "right"]

@@ -88,9 +88,7 @@ class ArmSearch(Plan):
         ]
         for number, seed, arm in self._slots():
             trial = self.space.arms[arm].replace(seed=seed)
-            rows.append(
-                preview_row(trial) | self._shown_ranges(number, seed) | {"id": "by search"}
-            )
+            rows.append(preview_row(trial) | self._shown_ranges(number, seed) | {"id": "by search"})
         return rows
 
     def _slots(self) -> Iterator[tuple[int, int, str]]:

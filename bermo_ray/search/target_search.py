@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+import numpy as np
 import optuna
 
 from bermo_ray.errors import UserError
+from bermo_ray.intervals import mean_half_width
 from bermo_ray.record import Report, Status
 from bermo_ray.search.answer import Choice, Sureness, choose_recipe
 from bermo_ray.search.arm_search import ArmSearch, EarlierTrials
@@ -201,9 +203,7 @@ class TargetSearch(ArmSearch):
             return
         arm.phase = Phase.REPORT
         arm.recipe = arm.base.replace(**arm.choice.params)
-        self._send(
-            arm, [arm.recipe.replace(seed=seed) for seed in self.seeds], self._hear_reported
-        )
+        self._send(arm, [arm.recipe.replace(seed=seed) for seed in self.seeds], self._hear_reported)
 
     # What is heard of trials that are not the sampler's.
 
@@ -332,10 +332,11 @@ class TargetSearch(ArmSearch):
             if r is not None and r.finite("metric_selection")
         ]
         metric = arm.target_reported + statistics.fmean(margins)
+        half_width = float(mean_half_width(np.array(margins)))
         return {
             "remaining": statistics.fmean(report.remaining for report in ends),
             "metric": metric,
-            "metric_interval": half_width(margins),
+            "metric_interval": None if math.isnan(half_width) else half_width,
             "met": metric >= arm.target_reported,
             "seeds_met": sum(margin >= 0 for margin in margins),
             "sureness": Sureness().chance(arm.choice, margins, offsets),
@@ -345,13 +346,3 @@ class TargetSearch(ArmSearch):
         target = {"value": self.target.value, "relative": self.target.relative}
         content = json.loads(super().to_json())
         return json.dumps(content | {"target": target, "search_seed": self.search_seed})
-
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of a mean, by Student's t; None of one value."""
-    from scipy.stats import t
-
-    n = len(values)
-    if n < 2:
-        return None
-    return float(t.ppf(0.975, n - 1)) * statistics.stdev(values) / math.sqrt(n)

@@ -55,6 +55,11 @@ class Evaluation:
         verifying = self._halves[1]
         return self._metric_of(verifying) if len(verifying) else NAN
 
+    @property
+    def verifying_rows(self) -> int:
+        """How many rows verify."""
+        return len(self._halves[1])
+
     @functools.cached_property
     def _halves(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the rows that choose, and of those that verify."""

@@ -1,5 +1,6 @@
 """What a run reports of itself at an evaluation."""
 
+import contextlib
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -51,16 +52,14 @@ def measure(
         evaluation = evaluate_dev(run)
         other_metrics = evaluation.other_metrics | (_extra_dev_metrics(run) if final else {})
         count = _count(run)
-        metric_test = _test_metric(run) if final else NAN
         learned = run.model.fusion.learned_numbers()  # before forwards that evaluate nothing
-        extra = _final_measurements(run) if final else {}
+        extra = _final_measurements(run) | _final_metrics(run, evaluation) if final else {}
     report = Report(
         step=step,
         epoch=step / run.steps_per_epoch,
         metric=evaluation.metric,
         metric_selection=evaluation.metric_selection,
         metric_verification=evaluation.metric_verification,
-        metric_test=metric_test,
         other_metrics=other_metrics,
         constant_metric=evaluation.constant_metric,
         loss=evaluation.loss,
@@ -108,26 +107,25 @@ def _extra_dev_metrics(run: TrainingRun) -> dict[str, float]:
     for part in task.available_dev_sets(trial.data):
         data = encode_part(task, trial.data, part, tokenizer)
         data = take_chosen(task, trial.data, "dev", trial.seed, data)
-        metrics[part] = _metric_on(run, data)
+        metrics[part] = _evaluate_on(run, data).metric
     return metrics
 
 
-def _test_metric(run: TrainingRun) -> float:
-    """The metric on the task's test part; NaN where it has none with labels, or it can't be had."""
+def _final_metrics(run: TrainingRun, dev: Evaluation) -> dict[str, Any]:
+    """The metric on the task's test part, unless it has none with labels or it can't be had; and
+    how many rows are reported, of that or else of dev."""
     trial, task = run.trial, run.task
-    if task.test is None:
-        return NAN
-    try:
-        tokenizer = load_tokenizer(trial.backbone)
-        data = encode_split(task, trial.data, "test", trial.seed, tokenizer)
-    except MissingPartError:
-        return NAN
-    return _metric_on(run, data)
+    if task.test is not None:
+        with contextlib.suppress(MissingPartError):
+            tokenizer = load_tokenizer(trial.backbone)
+            data = encode_split(task, trial.data, "test", trial.seed, tokenizer)
+            test = _evaluate_on(run, data)
+            return {"metric_test": test.metric, "rows_reported": len(test.row_numbers)}
+    return {"rows_reported": dev.verifying_rows or len(dev.row_numbers)}
 
 
-def _metric_on(run: TrainingRun, data: EncodedRows) -> float:
-    """The task's own metric on these rows."""
+def _evaluate_on(run: TrainingRun, data: EncodedRows) -> Evaluation:
     size = run.evaluation_batch_size
     if run.trial.mode == "features":
         data = features.with_states(run.model, data, size, run.device)
-    return evaluate(run.network, data, size, run.device).metric
+    return evaluate(run.network, data, size, run.device)
