@@ -134,7 +134,8 @@ def levels_table(levels: pa.Table, ratios: pa.Table | None, metric_name: str) ->
             (f"{row['share']:g}", f"{row['level']:.4f}") if row["share"] != previous else ("", "")
         )
         ratio = compared.get((row["share"], row["arm"]))
-        table.add_row(*share, row["arm"], _remaining_cell(row), ratio and _ratio_cell(ratio))
+        cells = [*share, row["arm"], _remaining_cell(row)]
+        table.add_row(*cells, *([] if ratio is None else [_ratio_cell(ratio)]))
         previous = row["share"]
     return table
 

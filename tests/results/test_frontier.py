@@ -107,11 +107,16 @@ def test_what_wins_on_one_half_is_reported_with_the_other() -> None:
 
 
 def with_dense(
-    pruned: list[tuple[float, ...]], dense: float, constant: float, **columns: Any
+    pruned: list[tuple[float, ...]],
+    dense: float | tuple[float, float],
+    constant: float,
+    **columns: Any,
 ) -> pa.Table:
-    """Points of one group and its dense baseline, all with the same constant answer."""
+    """Points of one group and its dense baseline, all with the same constant answer; two numbers of
+    the baseline are for selection and reported."""
     common = {"constant_metric": constant} | columns
-    baseline = points((1.0, dense), **common | {"method": "dense", "recipe": "dense"})
+    halves = dense if isinstance(dense, tuple) else (dense, dense)
+    baseline = points((1.0, *halves), **common | {"method": "dense", "recipe": "dense"})
     return pa.concat_tables([points(*pruned, **common), baseline])
 
 
@@ -133,7 +138,7 @@ def test_hypervolume_by_hand() -> None:
 def test_hypervolume_follows_the_steps_that_selection_chose_with_what_they_report() -> None:
     # At 10 % 0.7 is chosen and 0.6 reported, at 50 % 0.9 and 0.8; 20 % is worse where it counts,
     # although it would report more. The baseline reports 0.9.
-    table = with_dense([(0.1, 0.7, 0.6), (0.2, 0.65, 0.9), (0.5, 0.9, 0.8)], 0.9, 0.5)
+    table = with_dense([(0.1, 0.7, 0.6), (0.2, 0.65, 0.9), (0.5, 0.9, 0.8)], (1.0, 0.9), 0.5)
     expected = (0.25 * math.log(5) + 0.75 * math.log(2)) / math.log(100)
     assert areas(table) == pytest.approx({"last": expected})
 

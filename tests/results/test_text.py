@@ -153,7 +153,9 @@ def test_weights_at_a_level() -> None:
 
 def test_weights_at_a_level_of_one_seed() -> None:
     one_seed = [row | {"low": None, "high": None, "seeds": 1} for row in LEVEL_ROWS]
-    lines = shown(text.levels_table(pa.Table.from_pylist(one_seed, schema=LEVELS), None, "F1"))
+    printed = text.levels_table(pa.Table.from_pylist(one_seed, schema=LEVELS), None, "F1")
+    assert len(printed.columns) == 4
+    lines = shown(printed)
     assert lines[1:] == [
         "share F1 arm remaining",
         "0.95 0.8550 extra_layers 20.0%",
