@@ -4,9 +4,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import optuna
+from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.special import ndtr
 from scipy.stats import t
@@ -45,7 +47,7 @@ def choose_recipe(study: optuna.Study, confidence: float = 0.8) -> Choice | None
     is_sized = np.array([SIZE_UNKNOWN not in t.user_attrs for t in trials], dtype=bool)
     if not is_sized.any():
         return None
-    spans = trials[0].distributions
+    spans = cast(dict[str, FloatDistribution], trials[0].distributions)
     points = to_unit_cube(trials, list(spans), list(spans.values()))
     misses = GaussianProcess(points, np.array([shortfall(t) for t in trials]))
     sizes = GaussianProcess(

@@ -37,18 +37,12 @@ class FrontierSearch(ArmSearch):
         n_dense_trials: int | None = None,
     ) -> None:
         super().__init__(space, trials_per_arm, seeds, n_dense_trials)
-        self._dense = [
-            trial
-            for seed in seeds
-            for arm in space.arms
-            for trial in self.dense_trials_of(arm, seed)
-        ]
+        searches = [(arm, seed) for seed in seeds for arm in space.arms]
+        self._dense = [trial for search in searches for trial in self.dense_trials_of(*search)]
         self._to_search = list(self._slots())
         self.most_trials = len(self._dense) + len(self._to_search)
         self._open: dict[str, list[tuple[optuna.Study, optuna.Trial]]] = {}  # by the trial's id
-        self.studies = {
-            (arm, seed): self._make_study(arm, seed) for arm in space.arms for seed in seeds
-        }
+        self.studies = {search: self._make_study(*search) for search in searches}
 
     def _make_study(self, arm: str, seed: int) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -10,7 +10,8 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Log-normal priors (median, spread of the log) of length scales, signal and noise, for inputs in
 # [0, 1] and outputs of unit variance. With five trials the likelihood alone says nearly nothing.

@@ -25,8 +25,8 @@ class Recommended:
 # 1e-2–1e-1, 6–10 epochs; layer dropping: three epochs of batches of 32).
 _EMBEDDED = {
     "l0": Recommended(
-        3, 16, learning_rates=(3e-4, 1.5e-3), score_learning_rates=(4e-2, 1.2e-1),
-        multipliers=(1.0, 40.0),
+        4, 16, learning_rates=(8e-4, 2e-3), score_learning_rates=(7e-2, 1.5e-1),
+        multipliers=(2.0, 30.0),
     ),
     "soft_movement": Recommended(
         3, 16, learning_rates=(3e-4, 1.5e-3), score_learning_rates=(2e-2, 2e-1),

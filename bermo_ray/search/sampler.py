@@ -28,9 +28,10 @@ class TargetSampler(optuna.samplers.BaseSampler):
 
     Remaining weights fall with λ and the metric falls with them, so the first trials halve the
     bracket of log λ: up where the target was met, down where it was not. Then two Gaussian
-    processes, of the log odds of remaining weights (:func:`size_scale`) and of the metric, choose the point of the greatest expected
-    improvement times the probability to meet the target; while nothing has met it, the point most
-    likely to. Trials that still run count as what is believed of them.
+    processes, of the log odds of remaining weights (:func:`size_scale`) and of the metric, choose
+    the point of the greatest expected improvement times the probability to meet the target; while
+    nothing has met it, the point most likely to. Trials that still run count as what is believed of
+    them.
 
     The study minimises remaining weights, with the constraint :data:`CONSTRAINT`; failed trials say
     nothing.

@@ -111,7 +111,7 @@ class TargetSearch(ArmSearch):
     ) -> None:
         if search_seed in seeds:
             raise UserError(
-                f"search_seed: {search_seed} is among the reported `seeds`; what chooses can't report"
+                f"search_seed: {search_seed} is among the `seeds` that report; choose another"
             )
         super().__init__(space, trials_per_arm, seeds, n_dense_trials)
         self.target, self.search_seed, self.confidence = target, search_seed, confidence

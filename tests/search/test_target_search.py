@@ -162,7 +162,7 @@ def test_the_baseline_has_the_best_learning_rate() -> None:
 
 
 def test_the_search_has_a_seed_of_its_own() -> None:
-    with pytest.raises(UserError, match="^search_seed: 9 is among the reported `seeds`"):
+    with pytest.raises(UserError, match="^search_seed: 9 is among the `seeds` that report"):
         search(seeds=(0, 9))
 
 
