@@ -72,10 +72,11 @@ class Sureness:
     The first is a normal prior for the margin, moved by ``offset``: how much more the dense
     baseline's margin is on the other half. The second is a mean of n seeds, whose variance is
     estimated from the seeds themselves and from the search's noise, which counts as
-    ``noise_degrees`` degrees of freedom. The margin then has a Student distribution.
+    ``noise_degrees`` degrees of freedom: few, for it is of all recipes together, and noise grows as
+    the metric falls. The margin then has a Student distribution.
     """
 
-    noise_degrees: int = 3
+    noise_degrees: int = 1
 
     def chance(
         self, choice: Choice, margins: Sequence[float], offsets: Sequence[float] = ()

@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -281,23 +280,26 @@ def test_which_rows_chose_and_which_measured() -> None:
 @pytest.mark.parametrize(
     ("change", "lines"),
     [
-        ({}, ["met with 20.0% of the weights", "2 of them there; 80% sure"]),
-        ({"met": False, "metric": 0.88}, ["not met; the closest is 0.0200 short, with 20.0%"]),
-        ({"met": False}, ["not met; met by some seeds only"]),
         (
-            {"seeds": 1, "sureness": math.nan},
-            ["over 1 seed, 2 of them there; how sure: more seeds"],
+            {},
+            [
+                "met with 20.0% of the weights",
+                "over 3 seeds that did not choose it, 2 of them there",
+            ],
         ),
-        ({"recipe": None}, ["no pruned trial completed"]),
-        ({"earlier": True}, ["trial abcdef of an earlier study"]),
+        ({}, ["accuracy 0.9100 ±0.021", "80% sure that the mean over more seeds is there"]),
+        ({"met": False, "metric": 0.88}, ["not met; 0.0200 short, with 20.0% of the weights"]),
+        ({"seeds_failed": 2, "metric_interval": None}, ["accuracy 0.9100 over 1 seed that"]),
+        ({"recipe": None, "metric": None}, ["no pruned trial completed"]),
+        ({"metric": None}, ["no seed has a result"]),
     ],
 )
 def test_answers(change: dict[str, Any], lines: list[str]) -> None:
     answer = {
         "fusion": "last", "target_metric": 0.9, "dense_metric": 0.95, "met": True, "recipe": "r",
-        "seeds": 2,
-        "trial_id": "abcdef", "multiplier": 10.0, "learning_rate": 1e-3, "score_learning_rate": 0.1,
-        "remaining": 0.2, "metric": 0.91, "seeds_met": 2, "sureness": 0.8, "earlier": False,
+        "seeds": 3, "seeds_failed": 0, "trial_id": "abcdef", "multiplier": 10.0,
+        "learning_rate": 1e-3, "score_learning_rate": 0.1, "remaining": 0.2, "metric": 0.91,
+        "metric_interval": 0.0211, "seeds_met": 2, "sureness": 0.8,
     }  # fmt: skip
     printed = text.describe_answers(pa.Table.from_pylist([answer | change]), "accuracy")
     assert printed[0].startswith("last: accuracy >= 0.9000 (dense 0.9500): ")

@@ -75,14 +75,15 @@ def test_sureness_weighs_both_sources_by_their_precision() -> None:
     choice = Choice({}, margin=0.01, deviation=0.01, noise=0.02)
     # One seed: its variance is the search's noise. Precisions 1/0.01² and 1/0.02²: 4 to 1.
     mean = (4 * 0.01 + 1 * -0.02) / 5
-    expected = t.cdf(mean * math.sqrt(1 / 0.01**2 + 1 / 0.02**2), 3)
+    expected = t.cdf(mean * math.sqrt(1 / 0.01**2 + 1 / 0.02**2), 1)
     assert Sureness().chance(choice, [-0.02]) == pytest.approx(expected)
     # Several seeds: their own variance counts as one degree of freedom for each but the first.
     margins = [0.0, 0.02, 0.04]
-    pooled = (3 * 0.02**2 + 2 * 0.02**2) / 5
+    pooled = (1 * 0.03**2 + 2 * 0.02**2) / 3
+    choice = Choice({}, margin=0.01, deviation=0.01, noise=0.03)
     prior, seen = 1 / 0.01**2, 3 / pooled
     mean = (prior * 0.01 + seen * 0.02) / (prior + seen)
-    expected = t.cdf(mean * math.sqrt(prior + seen), 5)
+    expected = t.cdf(mean * math.sqrt(prior + seen), 3)
     assert Sureness().chance(choice, margins) == pytest.approx(expected)
 
 
