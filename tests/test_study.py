@@ -22,6 +22,7 @@ from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.plan import Plan
 from bermo_ray.search.space import LogUniform, Space
+from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.study import Study
 from bermo_ray.tracking.store import Store, connect, find_study
 from bermo_ray.training.reporter import Resources
@@ -162,19 +163,18 @@ def test_every_problem_is_told_at_once_in_the_names_of_the_library(tmp_path: Pat
     assert not any(tmp_path.iterdir())
 
 
-def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(
-    tiny: str, tmp_path: Path
-) -> None:
+def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(tmp_path: Path) -> None:
     """Trials that other studies finished meanwhile would lead it to ask for other trials."""
     options = FrontierOptions(
-        backbone=tiny, train_rows=48, dev_rows=31, epochs=1, trials=3, fusions=("last",),
+        train_rows=640, dev_rows=40, epochs=1, trials=3, fusions=("last",),
         runs=tmp_path, backend="process", name="first", score_learning_rates=(0.1, 0.5),
+        target="0.5x", seeds=(0,), dense_trials=1,
     )  # fmt: skip
 
     def study(name: str, plan: Plan) -> Study:
         return Study(name, plan, store=options.store, backend="process")
 
-    class Interrupted(FrontierSearch):
+    class Interrupted(TargetSearch):
         def tell(self, trial: Trial, reports: Any) -> None:
             super().tell(trial, reports)
             if trial.pruning is not None:
@@ -184,27 +184,29 @@ def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(
     plan.__class__ = Interrupted
     with pytest.raises(StudyInterrupted):
         study("first", plan).run()
-    arm = make_space(options, L0()).arms["last"]
+    arm = make_space(options, L0()).arms["last"].replace(seed=1000)
+    known_figures = {"metric": 0.9, "metric_selection": 0.9, "remaining": 0.5}
     finished = [
         (
             arm.replace(pruning__multiplier=value, optimizer__score_learning_rate=0.2),
-            [Report(status=Status.COMPLETED, step=1, metric=0.9, remaining=0.5)],
+            [Report(status=Status.COMPLETED, step=1, **known_figures)],  # type: ignore[arg-type]
         )
-        for value in (20.0, 90.0)
+        for value in (8.0, 20.0)
     ]
     write_study(options.store.uri, "other", finished)
     known: list[str] = []
     plan = plan_frontier(replace(options, resume=True), L0())
-    assert isinstance(plan, FrontierSearch)
-    assert len(plan.studies["last"].trials) == 0
+    assert isinstance(plan, TargetSearch)
+    assert plan.earlier == []
     resumed = study("first", plan)
     resumed.listeners = [KnownTrials(known)]
-    assert resumed.run(resume=True)["method"].to_pylist() == ["dense", "l0", "l0", "l0"]
-    assert known == ["00000"]  # the pruned one was cut off while it was told
+    assert resumed.run(resume=True)["method"].to_pylist() == ["dense"] * 2 + ["l0"] * 4
+    assert known == ["00000", "00001"]  # the pruned one was cut off while it was told
     # A new study of that kind does learn from them.
     third = plan_frontier(replace(options, name="third"), L0())
-    assert isinstance(third, FrontierSearch)
-    assert len(third.studies["last"].trials) >= 2
+    assert isinstance(third, TargetSearch)
+    assert third.arms[0].study is not None  # the dense baseline is known
+    assert len(third.arms[0].study.trials) >= 2
 
 
 def test_trials_of_a_plugin_that_is_not_loaded_are_passed_over(tmp_path: Path) -> None:

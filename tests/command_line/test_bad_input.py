@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--warmup", "0.5", "--train-rows", "64"], "no steps left between the flat ends"),
         (
             ["--warmup", "9", "--train-rows", "16"],
-            "--warmup: 9 steps of warm-up, but only 3 steps in all",
+            "--warmup: 9 steps of warm-up, but only 4 steps in all",
         ),
         (["--task", "sst2", "--data-dir", "nowhere"], "no data directory"),
         (["--tracking-uri", "http://127.0.0.1:9"], "no MLflow server answers at"),
@@ -58,8 +58,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--target", "good"], "--target: got 'good', expected a metric (0.885) or a share"),
         (["--target", "1.2x"], "--target: got 1.2x, which is above the dense baseline itself"),
         (["--target", "88.5"], "--target: got 88.5, but accuracy is at most 1"),
-        (["--match", "mean"], "--match: got 'mean', expected one of at least two fusions"),
-        (["--match", "last", "--fusions", "last"], "--match: got 'last', expected one of at"),
+        (["--levels", "0.9", "--seeds", "0"], "--seeds: one seed gives no interval to compare by"),
+        (["--levels", "0.9", "--fusions", "last"], "--levels: got one fusion, last; comparing"),
+        (["--levels", "0.9", "--target", "0.9x"], "--target asks for one point"),
+        (["--target", "0.9x", "--seeds", "1000"], "--search-seed: 1000 is among the --seeds that"),
         (["--resume"], "--resume: no l0_frontier study in runs"),
         (["--train-rows", "2.5"], "--train-rows: got 2.5, expected whole rows, or a share below 1"),
         (["--shots", "2", "--train-rows", "9"], "--shots: train_rows says too how many rows"),
@@ -106,9 +108,9 @@ def test_help_tells_every_option_with_its_default(run: Any) -> None:
 def test_dry_run_prints_the_trials_and_starts_nothing(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("--dry-run", "--trials", "2", "--train-rows", "100", "--name", "d")
     assert code == 0
-    assert "d: 6 trials" in out
-    assert out.count("by search") == 4
-    assert out.count("dense") == 2
+    assert "d: 24 trials" in out
+    assert out.count("by search") == 12
+    assert out.count("dense") == 12
     assert all(len(line) <= 80 for line in out.splitlines())
     assert not (tmp_path / "runs").exists()
 

@@ -1,58 +1,69 @@
-"""What the frontier studies print of a comparison, and where they look."""
+"""What the frontier studies plan, where they look, and what they refuse."""
 
-import pyarrow as pa
+from typing import Any
+
 import pytest
 
-from bermo_ray.command_line.frontier_study import (
-    FrontierOptions,
-    _compare_with_match,
-    make_space,
-)
+from bermo_ray.command_line.frontier_study import FrontierOptions, make_space, plan_frontier
 from bermo_ray.errors import UserError
+from bermo_ray.search.frontier_search import FrontierSearch
+from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.trial import L0, Movement, SoftMovement
-from tests.support.result_rows import seeded
-
-ANSWERS = pa.table({"fusion": ["last", "bermo"], "target_metric": [0.8, 0.8]})
-
-
-def arm(fusion: str, sizes: list[float]) -> pa.Table:
-    rows = [(f"recipe of {fusion}", seed, size, 0.8) for seed, size in enumerate(sizes)]
-    return seeded(rows, fusion=fusion, method="l0", task="t", backbone="b")
-
-
-@pytest.mark.parametrize(
-    ("last", "bermo", "line"),
-    [
-        (
-            [0.3, 0.32, 0.28],
-            [0.2, 0.21, 0.25],
-            "at 0.8000 bermo needs 1/1.37 of last's weights (95 % over 3 seeds: 1.08 to 1.74)",
-        ),
-        ([0.3], [0.2], "at 0.8000 bermo needs 1/1.50 of last's weights (one seed, so no interval)"),
-        (
-            [0.3, 0.32],
-            [0.2],
-            "at 0.8000: no comparison; seeds: one has 0, 1, the other 0; compare what was run with "
-            "the same",
-        ),
-    ],
-)
-def test_a_comparison_is_one_line(last: list[float], bermo: list[float], line: str) -> None:
-    table = pa.concat_tables([arm("last", last), arm("bermo", bermo)])
-    assert _compare_with_match("last", table, ANSWERS) == [line]
-    assert _compare_with_match(None, table, ANSWERS) == []
 
 
 def test_ranges_are_what_is_recommended_unless_given() -> None:
     space = make_space(FrontierOptions(), L0())
     ends = {key: (span.low, span.high) for key, span in space.ranges.items()}
     assert ends == {
-        "pruning__multiplier": (1.0, 40.0),
-        "optimizer__learning_rate": (3e-4, 1.5e-3),
-        "optimizer__score_learning_rate": (4e-2, 1.2e-1),
+        "pruning__multiplier": (2.0, 30.0),
+        "optimizer__learning_rate": (8e-4, 2e-3),
+        "optimizer__score_learning_rate": (7e-2, 1.5e-1),
     }
-    own = make_space(FrontierOptions(multipliers=(2.0, 3.0)), SoftMovement())
-    assert own.ranges["pruning__multiplier"].high == 3.0
-    assert own.ranges["optimizer__score_learning_rate"].low == 2e-2
+    given = make_space(FrontierOptions(multipliers=(2.0, 3.0)), SoftMovement())
+    assert given.ranges["pruning__multiplier"].high == 3.0
+    assert given.ranges["optimizer__score_learning_rate"].low == 2e-2
     with pytest.raises(UserError, match="^unknown question 'movement'"):
         make_space(FrontierOptions(), Movement())
+
+
+def test_a_target_is_searched_by_a_seed_of_its_own() -> None:
+    frontier = plan_frontier(FrontierOptions(), L0())
+    assert isinstance(frontier, FrontierSearch)
+    assert (frontier.seeds, frontier.trials_per_arm, frontier.n_dense_trials) == ((0, 1, 2), 5, 2)
+    assert frontier.most_trials == 3 * 2 * (5 + 2)
+    target = plan_frontier(FrontierOptions(target="0.95x", fresh=True), L0())
+    assert isinstance(target, TargetSearch)
+    assert (target.search_seed, target.seeds, target.trials_per_arm) == (1000, (0, 1, 2), 16)
+    assert target.most_trials == 2 * (5 + 3 + 16 + 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"seeds": (3,), "levels": (0.9,)},
+            "seeds: one seed gives no interval to compare by; give two or more",
+        ),
+        (
+            {"fusions": ("bermo",), "levels": (0.9,)},
+            "levels: got one fusion, bermo; comparing takes two",
+        ),
+        (
+            {"levels": (0.9, 1.2)},
+            "levels: got 1.2, expected shares of the baseline, 0 < share <= 1",
+        ),
+        (
+            {"levels": (0.9,), "target": "0.9x"},
+            "levels: they compare complete frontiers; `target` asks for one point",
+        ),
+        (
+            {"seeds": (0, 1000), "target": "0.9x", "fresh": True},
+            "search_seed: 1000 is among the `seeds` that report; choose another",
+        ),
+        ({"target": "1.5"}, "target: got 1.5, but accuracy is at most 1"),
+    ],
+)
+def test_what_does_not_go_together(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError) as error:
+        plan_frontier(FrontierOptions(**options), L0())
+    assert error.value.problems == (problem,)
