@@ -47,10 +47,24 @@ def peak_bytes(call: Callable[[], object]) -> int:
 
 def show(title: str, columns: list[str], rows: list[list[str]], ratios: dict[str, float]) -> None:
     """Prints the table and, last, the ratios as one line of JSON."""
+    print_table(title, columns, rows)
+    print_ratios(ratios)
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Prints a table, with its first column to the left."""
     table = Table(title=title, title_justify="left", box=None)
-    for column in columns:
-        table.add_column(column, justify="left" if column == columns[0] else "right")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False).print(table)
-    print(json.dumps({name: round(value, 4) for name, value in ratios.items()}))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 140  # nobody's window: nothing is broken to fit 80 columns
+    console.print(table)
+
+
+def print_ratios(ratios: Mapping[str, float | str]) -> None:
+    """Prints one line of JSON; strings in it say what a ratio is to."""
+    rounded = {k: v if isinstance(v, str) else round(v, 4) for k, v in ratios.items()}
+    print(json.dumps(rounded))

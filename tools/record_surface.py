@@ -1,4 +1,4 @@
-"""Records real L0 trials over a wide box of λ and rates, for `benchmarks/target_search.py`.
+"""Records real L0 trials over a wide box of λ and rates, for `benchmarks/_surface.py`.
 
 Points are a scrambled Sobol sequence, so that any number of them covers the box evenly; each is one
 trial of the shipped encoder on `tense`, run without Ray. What is already in the file is kept.
