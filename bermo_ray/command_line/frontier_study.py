@@ -139,6 +139,7 @@ def make_space(options: FrontierOptions, pruning: Pruning) -> Space:
     base = options.base_trial(pruning.method).replace(
         pruning=pruning, optimizer__learning_rate=ranges["learning_rates"].quantile(0.5)
     )
+    by_fusion = {} if options.multipliers else recommended.multipliers_by_fusion
     return Space(
         arms={fusion: base.replace(fusion__name=fusion) for fusion in options.fusions},
         ranges={
@@ -147,6 +148,11 @@ def make_space(options: FrontierOptions, pruning: Pruning) -> Space:
             "optimizer__score_learning_rate": ranges["score_learning_rates"],
         },
         sparsity_key="pruning__multiplier",
+        arm_ranges={
+            fusion: {"pruning__multiplier": LogUniform(*by_fusion[fusion])}
+            for fusion in options.fusions
+            if fusion in by_fusion
+        },
     )
 
 

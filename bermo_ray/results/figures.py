@@ -20,7 +20,7 @@ from bermo_ray.results.frontier import dense_levels, usable
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _DPI = 150
-_BAR_SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_BAR_SIZES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # remaining weights with bars
 _DODGE = 1.03  # how far apart the bars of two fusions are, as a ratio of sizes
 Row = dict[str, Any]
 
@@ -66,8 +66,8 @@ def _write_cells(
 def frontier_figure(table: pa.Table, metric_name: str, file: Path) -> Path:
     """Draws what each fusion reports at a size, to a PNG.
 
-    Faint: all completed trials. Steps: the mean over seeds of their curves, each chosen by
-    ``metric_selection``, from where all seeds have a point; with several seeds, bars for the mean's
+    Faint: all completed trials, and each seed's curve, chosen by ``metric_selection``. Steps: the
+    mean over seeds, from where all of them have a point; with several seeds, bars for the mean's
     95 % interval. Dashes: the dense baseline. Dots: what a constant answer reaches.
     """
     completed = usable(table)
@@ -102,14 +102,17 @@ def _draw_trials(axes: Axes, trials: pa.Table, style: dict[str, Any]) -> None:
 def _draw_curves(
     axes: Axes, fusion: str, curves: Sequence[Curve], style: dict[str, Any], dodge: float
 ) -> list[float]:
-    """The mean of the seeds' curves, and its bars a little aside; gives the levels drawn."""
+    """The seeds' curves, their mean, and its bars a little aside; gives the levels drawn."""
+    for curve in curves if len(curves) > 1 else ():
+        x, y = np.append(curve.remaining, 1.0), np.append(curve.reported, curve.reported[-1:])
+        axes.step(100 * x[: len(y)], y, where="post", color=style["color"], lw=0.8, alpha=0.35)
     sparsest = max(curve.sparsest for curve in curves)
     if sparsest > 1:  # a seed has no point at all
         return []
     points = np.unique(np.concatenate([curve.remaining for curve in curves]))
     steps = np.append(points[points >= sparsest], 1.0)
     mean = np.mean([curve.at_sizes(steps) for curve in curves], axis=0)
-    axes.step(100 * steps, mean, where="post", color=style["color"], lw=1.5)
+    axes.step(100 * steps, mean, where="post", color=style["color"], lw=1.8)
     several = len(curves) > 1
     sizes = np.array([size for size in _BAR_SIZES if size >= sparsest] if several else points)
     values = np.array([curve.at_sizes(sizes) for curve in curves])
@@ -118,7 +121,7 @@ def _draw_curves(
     axes.errorbar(x, y, mean_half_width(values), color=style["color"], ls="", lw=1, capsize=2)
     label = f"{fusion}, mean of {len(curves)} seeds ± 95 %" if several else fusion
     axes.plot([], [], lw=1.5, label=label, **style)
-    return [*mean, *y]
+    return [*mean, *y, *(float(level) for curve in curves for level in curve.reported)]
 
 
 def _draw_dense_baseline(

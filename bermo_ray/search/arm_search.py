@@ -51,7 +51,7 @@ class ArmSearch(Plan):
 
     def dense_trials_of(self, arm: str, seed: int) -> list[Trial]:
         """What stands for an arm's dense baseline until the best learning rate is chosen."""
-        rates = self.space.ranges.get(_LEARNING_RATE)
+        rates = self.space.ranges_of(arm).get(_LEARNING_RATE)
         return dense_trials(self.space.arms[arm], rates, self.n_dense_trials, seed)
 
     def sampler_seed(self, arm: str, seed: int) -> int:
@@ -61,14 +61,14 @@ class ArmSearch(Plan):
 
     def ask_study(self, study: optuna.Study, arm: str, seed: int) -> tuple[optuna.Trial, Trial]:
         """What an arm's Optuna study wants to try next, as Optuna's trial and as ours."""
-        asked = study.ask(dict(self.space.distributions))
+        asked = study.ask(dict(self.space.distributions(arm)))
         return asked, self.space.arms[arm].replace(**asked.params, seed=seed)
 
     def searched_seeds(self) -> tuple[int, ...]:
         """Seeds of the searches: each has ``trials_per_arm`` trials of every arm."""
         return self.seeds
 
-    def known_values(self, number: int, seed: int) -> dict[str, float]:
+    def known_values(self, arm: str, number: int, seed: int) -> dict[str, float]:
         """What is decided beforehand of the n-th pruned trial of a search, from 0; nothing unless
         a search says so."""
         return {}
@@ -88,7 +88,9 @@ class ArmSearch(Plan):
         ]
         for number, seed, arm in self._slots():
             trial = self.space.arms[arm].replace(seed=seed)
-            rows.append(preview_row(trial) | self._shown_ranges(number, seed) | {"id": "by search"})
+            rows.append(
+                preview_row(trial) | self._shown_ranges(arm, number, seed) | {"id": "by search"}
+            )
         return rows
 
     def _slots(self) -> Iterator[tuple[int, int, str]]:
@@ -98,11 +100,11 @@ class ArmSearch(Plan):
                 for arm in self.space.arms:
                     yield number, seed, arm
 
-    def _shown_ranges(self, number: int, seed: int) -> dict[str, str]:
-        known = self.known_values(number, seed)
+    def _shown_ranges(self, arm: str, number: int, seed: int) -> dict[str, str]:
+        known = self.known_values(arm, number, seed)
         return {
             _shown_name(key): f"{known[key]:.3g}" if key in known else f"{span.low:g}–{span.high:g}"
-            for key, span in self.space.ranges.items()
+            for key, span in self.space.ranges_of(arm).items()
         }
 
     def _shown_values(self, dense: Trial) -> dict[str, str]:

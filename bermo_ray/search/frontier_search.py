@@ -26,7 +26,8 @@ class FrontierSearch(ArmSearch):
     searched alike, and what differs between seeds, the luck of the search included, is the noise
     that arms are compared with (docs/methods.md §4).
 
-    The first half of a search's trials walks from the gentlest λ to the harshest.
+    The first trials of a search walk from the gentlest λ to the harshest: half of them, and at
+    least six, for with fewer a sampler has nothing to learn from.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class FrontierSearch(ArmSearch):
 
     @property
     def _walking_trials(self) -> int:
-        return (self.trials_per_arm + 1) // 2
+        return min(self.trials_per_arm, max(6, self.trials_per_arm // 2))
 
     def ask(self) -> Trial | None:
         if self._dense:
@@ -64,7 +65,7 @@ class FrontierSearch(ArmSearch):
 
     def _sample(self, number: int, seed: int, arm: str) -> Trial:
         study = self.studies[arm, seed]
-        if known := self.known_values(number, seed):
+        if known := self.known_values(arm, number, seed):
             study.enqueue_trial(known)
         asked, trial = self.ask_study(study, arm, seed)
         self._open.setdefault(trial.id, []).append((study, asked))
@@ -74,13 +75,13 @@ class FrontierSearch(ArmSearch):
     def finished(self) -> bool:
         return not self._dense and not self._to_search
 
-    def known_values(self, number: int, seed: int) -> dict[str, float]:
-        """Of the first half of a search's trials: λ at (k + u)/n of its range, where the seeds'
+    def known_values(self, arm: str, number: int, seed: int) -> dict[str, float]:
+        """Of the first trials of a search: λ at (k + u)/n of its range, where the seeds'
         offsets u part the interval from 0 to 1 evenly."""
         if self.space.sparsity_key is None or number >= self._walking_trials:
             return {}
         offset = (self.seeds.index(seed) + 0.5) / len(self.seeds)
-        span = self.space.ranges[self.space.sparsity_key]
+        span = self.space.ranges_of(arm)[self.space.sparsity_key]
         return {self.space.sparsity_key: span.quantile((number + offset) / self._walking_trials)}
 
     def tell(self, trial: Trial, reports: Sequence[Report]) -> None:

@@ -1,6 +1,7 @@
 """Settings to start from, by encoder and question: where a study looks if nothing else is said."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from bermo_ray.errors import UserError, unknown
 
@@ -18,15 +19,18 @@ class Recommended:
     learning_rates: Range | None = None
     score_learning_rates: Range | None = None
     multipliers: Range | None = None
+    multipliers_by_fusion: Mapping[str, Range] = field(default_factory=dict)
 
 
 # The shipped encoder has minutes: few steps, so large rates. Pretrained encoders of any size get
 # the surroundings of the papers' settings (BERMo, Table 9: λ 45–175, rate 3e-5, score rate
-# 1e-2–1e-1, 6–10 epochs; layer dropping: three epochs of batches of 32).
+# 1e-2–1e-1, 6–10 epochs; layer dropping: three epochs of batches of 32). On the shipped encoder
+# BERMo loses about as many weights at a quarter of plain BERT's λ: each layer has but a share of the
+# mix, so that the task's gradient has less to set against the penalty's.
 _EMBEDDED = {
     "l0": Recommended(
-        4, 16, learning_rates=(8e-4, 2e-3), score_learning_rates=(7e-2, 1.5e-1),
-        multipliers=(2.0, 30.0),
+        4, 16, learning_rates=(1e-3, 1.8e-3), score_learning_rates=(8e-2, 1.4e-1),
+        multipliers=(5.0, 50.0), multipliers_by_fusion={"bermo": (1.2, 12.0)},
     ),
     "soft_movement": Recommended(
         3, 16, learning_rates=(3e-4, 1.5e-3), score_learning_rates=(2e-2, 2e-1),

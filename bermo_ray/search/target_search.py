@@ -176,7 +176,7 @@ class TargetSearch(ArmSearch):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = TargetSampler(
             self.sampler_seed(arm.name, self.search_seed),
-            self.space.distributions,
+            self.space.distributions(arm.name),
             self.space.sparsity_key,
         )
         study = optuna.create_study(sampler=sampler, direction="minimize")
@@ -188,7 +188,7 @@ class TargetSearch(ArmSearch):
                 study.add_trial(
                     optuna.trial.create_trial(
                         params=coordinates,
-                        distributions=dict(self.space.distributions),
+                        distributions=dict(self.space.distributions(arm.name)),
                         values=[report.remaining],
                         constraints={CONSTRAINT: miss},
                     )

@@ -7,6 +7,7 @@ import pytest
 from bermo_ray.command_line.frontier_study import FrontierOptions, make_space, plan_frontier
 from bermo_ray.errors import UserError
 from bermo_ray.search.frontier_search import FrontierSearch
+from bermo_ray.search.space import LogUniform
 from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.trial import L0, Movement, SoftMovement
 
@@ -15,12 +16,14 @@ def test_ranges_are_what_is_recommended_unless_given() -> None:
     space = make_space(FrontierOptions(), L0())
     ends = {key: (span.low, span.high) for key, span in space.ranges.items()}
     assert ends == {
-        "pruning__multiplier": (2.0, 30.0),
-        "optimizer__learning_rate": (8e-4, 2e-3),
-        "optimizer__score_learning_rate": (7e-2, 1.5e-1),
+        "pruning__multiplier": (5.0, 50.0),
+        "optimizer__learning_rate": (1e-3, 1.8e-3),
+        "optimizer__score_learning_rate": (8e-2, 1.4e-1),
     }
+    assert space.ranges_of("last") == space.ranges
+    assert space.ranges_of("bermo")["pruning__multiplier"] == LogUniform(1.2, 12.0)
     given = make_space(FrontierOptions(multipliers=(2.0, 3.0)), SoftMovement())
-    assert given.ranges["pruning__multiplier"].high == 3.0
+    assert given.ranges_of("bermo")["pruning__multiplier"].high == 3.0
     assert given.ranges["optimizer__score_learning_rate"].low == 2e-2
     with pytest.raises(UserError, match="^unknown question 'movement'"):
         make_space(FrontierOptions(), Movement())

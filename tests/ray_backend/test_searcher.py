@@ -58,9 +58,10 @@ def test_baselines_come_first_then_the_arms_in_turn_then_it_ends() -> None:
     trials = [trial_of(searcher.suggest(str(i))) for i in range(10)]
     assert [t.pruning for t in trials[:2]] == [None, None]
     assert [t.fusion.name for t in trials] == ["last", "bermo"] * 5
-    # The first half walks λ's inner quantiles: ¼ and ¾ of the log range 1..100.
-    walked = [multiplier_of(t) for t in trials[2:6]]
-    assert [round(v, 6) for v in walked] == [round(10**e, 6) for e in (0.5, 0.5, 1.5, 1.5)]
+    # They walk λ's inner quantiles: ⅛, ⅜, ⅝ and ⅞ of the log range 1..100.
+    walked = [multiplier_of(t) for t in trials[2:]]
+    ends = (0.25, 0.25, 0.75, 0.75, 1.25, 1.25, 1.75, 1.75)
+    assert [round(v, 6) for v in walked] == [round(10**e, 6) for e in ends]
     for trial in trials[2:]:
         assert 1 <= multiplier_of(trial) <= 100
         assert 1e-4 <= trial.optimizer.learning_rate <= 1e-2

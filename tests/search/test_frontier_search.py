@@ -60,7 +60,7 @@ def test_dense_trials_are_on_equal_terms() -> None:
 
 
 def test_each_search_walks_along_lambda_and_seeds_share_it_out() -> None:
-    plan = make_plan(trials=4)
+    plan = make_plan(trials=8)
     pruned = [t for t in drive(plan) if t.pruning and t.fusion.name == "last"]
     lambdas = {
         seed: [
@@ -70,9 +70,10 @@ def test_each_search_walks_along_lambda_and_seeds_share_it_out() -> None:
         ]
         for seed in (0, 1, 2)
     }
-    # Two walking trials: (k + u)/2 with u = 1/6, 1/2, 5/6.
+    # Six walking trials: (k + u)/6 with u = 1/6, 1/2, 5/6.
     for seed, offset in ((0, 1 / 6), (1, 1 / 2), (2, 5 / 6)):
-        assert lambdas[seed][:2] == pytest.approx([offset / 2, (1 + offset) / 2])
+        assert lambdas[seed][:6] == pytest.approx([(k + offset) / 6 for k in range(6)])
+        assert lambdas[seed][6] != pytest.approx((6 + offset) / 6)
 
 
 def test_searches_are_independent() -> None:
