@@ -2,13 +2,14 @@
 
 BERMo §4.2.3: λ, the learning rate and the scores' learning rate of L0 pruning decide both the
 remaining weights and the accuracy. For plain BERT (`last`) and for BERMo, Optuna searches the
-three; the trials that no other beats on both counts are the parameter-efficiency frontier. With a
-target the search looks for one point of it: the fewest weights that keep the accuracy.
+three, once for each seed; the trials that no other beats on both counts are the frontier. They are
+chosen on one half of the dev set and reported on the other, or on the test split. With a target the
+search looks for one point: the fewest weights that keep the accuracy.
 
     python studies/l0_frontier.py                      # the embedded language, minutes, offline
     python studies/l0_frontier.py --task qqp --backbone bert-base-uncased --workers 4 --gpus
-    python studies/l0_frontier.py --target 0.99x --seeds 0 1 2   # of the dense baseline
-    python studies/l0_frontier.py --match last         # BERMo at the accuracy that BERT reached
+    python studies/l0_frontier.py --levels 0.9 0.95    # compare where both keep so much of dense
+    python studies/l0_frontier.py --target 0.99x       # of the dense baseline
 """
 
 from dataclasses import dataclass

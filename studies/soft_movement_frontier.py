@@ -6,7 +6,7 @@ which: Optuna searches the three for plain BERT (`last`) and for BERMo.
 
     python studies/soft_movement_frontier.py           # the embedded language, minutes, offline
     python studies/soft_movement_frontier.py --task qqp --backbone bert-base-uncased --gpus
-    python studies/soft_movement_frontier.py --target 0.99x --seeds 0 1 2
+    python studies/soft_movement_frontier.py --target 0.99x
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ from bermo_ray.study import read_creation_time
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.trial import Pruning, Trial
 
-SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # remaining weights at which arms are shown
+SIZES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # remaining weights at which arms are shown
 _TRIALS, _TARGET_TRIALS = 5, 16  # of a search that looks for all of a frontier, or for one point
 ANSWERS = make_schema(
     ("fusion", pa.string(), ""),

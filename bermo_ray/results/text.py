@@ -188,7 +188,7 @@ def describe_hypervolumes(areas: pa.Table) -> str:
         if row["method"] != "dense":
             values.setdefault(row["fusion"], []).append(row["hypervolume"])
     parts = [f"{fusion} {_mean_hypervolume(of_seeds)}" for fusion, of_seeds in values.items()]
-    return f"hypervolume (1: as good as dense down to 1 % of the weights): {', '.join(parts)}"
+    return f"hypervolume (1: dense down to 1 %): {', '.join(parts)}"
 
 
 def _mean_hypervolume(values: Sequence[float | None]) -> str:

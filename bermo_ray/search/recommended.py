@@ -25,8 +25,8 @@ class Recommended:
 # The shipped encoder has minutes: few steps, so large rates. Pretrained encoders of any size get
 # the surroundings of the papers' settings (BERMo, Table 9: λ 45–175, rate 3e-5, score rate
 # 1e-2–1e-1, 6–10 epochs; layer dropping: three epochs of batches of 32). On the shipped encoder
-# BERMo loses about as many weights at a quarter of plain BERT's λ: each layer has but a share of the
-# mix, so that the task's gradient has less to set against the penalty's.
+# BERMo loses about as many weights at a quarter of plain BERT's λ: each layer has but a share of
+# the mix, so that the task's gradient has less to set against the penalty's.
 _EMBEDDED = {
     "l0": Recommended(
         4, 16, learning_rates=(1e-3, 1.8e-3), score_learning_rates=(8e-2, 1.4e-1),

@@ -70,13 +70,15 @@ def test_the_mean_over_seeds_begins_where_all_have_a_point(
     columns = {"task": "t", "backbone": "b", "fusion": "last", "method": "l0"}
     rows = [("a", 0, 0.05, 0.7), ("b", 0, 0.3, 0.9), ("c", 1, 0.1, 0.6), ("d", 1, 0.4, 0.7)]
     axes = draw(seeded(rows, **columns))
-    (steps,) = (line for line in axes.get_lines() if line.get_drawstyle() == "steps-post")
+    *seeds, steps = (line for line in axes.get_lines() if line.get_drawstyle() == "steps-post")
+    assert [np.asarray(s.get_xdata()).tolist() for s in seeds] == [[5, 30, 100], [10, 40, 100]]
+    assert np.asarray(seeds[0].get_ydata()).tolist() == [0.7, 0.9, 0.9]
     assert np.asarray(steps.get_xdata()).tolist() == pytest.approx([10, 30, 40, 100])
     assert np.asarray(steps.get_ydata()).tolist() == pytest.approx([0.65, 0.75, 0.8, 0.8])
-    # Bars at 10, 20, 50 and 100 %: half of the first is 12.706 times 0.05.
+    # Bars at 10, 15, 20, 30, 40, 50, 70 and 100 %: half of the first is 12.706 times 0.05.
     (bars,) = (c for c in axes.collections if isinstance(c, LineCollection))
     ends = [np.asarray(segment)[:, 1] for segment in bars.get_segments()]
-    assert len(ends) == 4
+    assert len(ends) == 8
     assert ends[0] == pytest.approx([0.65 - 12.706205 * 0.05, 0.65 + 12.706205 * 0.05])
 
 

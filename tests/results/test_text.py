@@ -86,8 +86,7 @@ def test_hypervolumes_in_one_line() -> None:
         base | {"fusion": "last", "hypervolume": 0.0, "method": "dense"},
     ]
     assert text.describe_hypervolumes(pa.Table.from_pylist(rows)) == (
-        "hypervolume (1: as good as dense down to 1 % of the weights): bermo 0.412, "
-        "last unknown without a dense baseline"
+        "hypervolume (1: dense down to 1 %): bermo 0.412, last unknown without a dense baseline"
     )
     seeds = [
         base | {"fusion": "last", "hypervolume": h, "seed": s} for s, h in ((0, 0.4), (1, 0.5))

@@ -87,6 +87,20 @@ def test_sureness_weighs_both_sources_by_their_precision() -> None:
     assert Sureness().chance(choice, margins) == pytest.approx(expected)
 
 
+def test_a_seed_that_failed_outweighs_what_the_search_believed() -> None:
+    choice = Choice({}, margin=0.02, deviation=0.01, noise=0.02)
+    margins = [0.03, 0.02, -0.42]  # two as expected, one no better than a constant answer
+    assert Sureness().chance(choice, [0.03, 0.02, 0.01]) > 0.9
+    assert Sureness().chance(choice, margins) < 0.35
+    # By hand: variance 0.0645, pooled with 0.02² over three degrees, is 12 times (3·0.02)².
+    mean, spread = -0.37 / 3, (0.1533333**2 + 0.1433333**2 + 0.2966667**2) / 2
+    pooled = (0.02**2 + 2 * spread) / 3
+    doubt = (0.01 * pooled / 0.06**2) ** 2
+    middle = (0.02 / doubt + 3 * mean / pooled) / (1 / doubt + 3 / pooled)
+    expected = t.cdf(middle * math.sqrt(1 / doubt + 3 / pooled), 3)
+    assert Sureness().chance(choice, margins) == pytest.approx(expected, rel=1e-4)
+
+
 def test_sureness_moves_by_what_the_baseline_is_worse_on_the_other_rows() -> None:
     choice = Choice({}, margin=0.02, deviation=0.01, noise=1e3)  # the seeds say nothing
     many = Sureness(noise_degrees=10**6)

@@ -48,7 +48,7 @@ def small_study(backbone: str, rows: int = 64, epochs: int = 1) -> tuple[str, ..
     return (
         "--name", "s", "--task", "tense", "--backbone", backbone, "--train-rows", str(rows),
         "--dev-rows", "41", "--epochs", str(epochs), "--trials", "2",
-        "--score-learning-rates", "0.1", "0.5",
+        "--dense-trials", "1", "--seeds", "0", "--score-learning-rates", "0.1", "0.5",
     )  # fmt: skip
 
 
