@@ -74,8 +74,8 @@ class Sureness:
     estimated from the seeds themselves and from the search's noise, which counts as
     ``noise_degrees`` degrees of freedom: few, for it is of all recipes together, and noise grows as
     the metric falls. The margin then has a Student distribution. Where seeds differ more than three
-    times as much as the search took for noise, one of them may have failed, and the search's belief rests
-    on too few trials to know: it counts for less, by the square of that surprise.
+    times as much as the search took for noise, one of them may have failed, and the search's belief
+    rests on too few trials to know: it counts for less, by the square of that surprise.
     """
 
     noise_degrees: int = 1
