@@ -73,12 +73,13 @@ class Sureness:
     baseline's margin is on the other half. The second is a mean of n seeds, whose variance is
     estimated from the seeds themselves and from the search's noise, which counts as
     ``noise_degrees`` degrees of freedom: few, for it is of all recipes together, and noise grows as
-    the metric falls. The margin then has a Student distribution. Where seeds differ more than three
-    times as much as the search took for noise, one of them may have failed, and the search's belief
-    rests on too few trials to know: it counts for less, by the square of that surprise.
+    the metric falls. The margin then has a Student distribution. What the search believed counts at
+    most as ``most_seeds_worth`` seeds do: it saw no other seed, and where one of those reported
+    failed, its belief rests on too few trials to know.
     """
 
     noise_degrees: int = 1
+    most_seeds_worth: int = 6
 
     def chance(
         self, choice: Choice, margins: Sequence[float], offsets: Sequence[float] = ()
@@ -96,8 +97,7 @@ class Sureness:
         degrees = self.noise_degrees + n - 1
         pooled = (self.noise_degrees * choice.noise**2 + (n - 1) * spread) / degrees
         prior = choice.margin + (statistics.fmean(offsets) if offsets else 0.0)
-        surprise = max(1.0, pooled / (3 * choice.noise) ** 2)
-        doubt = (choice.deviation * surprise) ** 2
+        doubt = max(choice.deviation**2, pooled / self.most_seeds_worth)
         if len(offsets) > 1:
             doubt += statistics.variance(offsets) * (1 + 1 / len(offsets))
         precision = 1 / max(doubt, 1e-12), n / max(pooled, 1e-12)

@@ -72,38 +72,32 @@ def test_a_trial_of_unknown_size_is_no_answer() -> None:
 
 
 def test_sureness_weighs_both_sources_by_their_precision() -> None:
-    choice = Choice({}, margin=0.01, deviation=0.01, noise=0.02)
-    # One seed: its variance is the search's noise. Precisions 1/0.01² and 1/0.02²: 4 to 1.
-    mean = (4 * 0.01 + 1 * -0.02) / 5
-    expected = t.cdf(mean * math.sqrt(1 / 0.01**2 + 1 / 0.02**2), 1)
+    choice = Choice({}, margin=0.01, deviation=0.02, noise=0.02)
+    # One seed: its variance is the search's noise. Precisions are equal.
+    expected = t.cdf(-0.005 * math.sqrt(2 / 0.02**2), 1)
     assert Sureness().chance(choice, [-0.02]) == pytest.approx(expected)
     # Several seeds: their own variance counts as one degree of freedom for each but the first.
-    margins = [0.0, 0.02, 0.04]
+    choice = Choice({}, margin=0.01, deviation=0.02, noise=0.03)
     pooled = (1 * 0.03**2 + 2 * 0.02**2) / 3
-    choice = Choice({}, margin=0.01, deviation=0.01, noise=0.03)
-    prior, seen = 1 / 0.01**2, 3 / pooled
+    prior, seen = 1 / 0.02**2, 3 / pooled
     mean = (prior * 0.01 + seen * 0.02) / (prior + seen)
     expected = t.cdf(mean * math.sqrt(prior + seen), 3)
-    assert Sureness().chance(choice, margins) == pytest.approx(expected)
+    assert Sureness().chance(choice, [0.0, 0.02, 0.04]) == pytest.approx(expected)
 
 
-def test_a_seed_that_failed_outweighs_what_the_search_believed() -> None:
-    choice = Choice({}, margin=0.02, deviation=0.01, noise=0.02)
-    margins = [0.03, 0.02, -0.42]  # two as expected, one no better than a constant answer
+def test_what_the_search_believed_counts_as_six_seeds_at_most() -> None:
+    choice = Choice({}, margin=0.02, deviation=0.001, noise=0.02)
+    pooled = 0.02**2
+    expected = t.cdf(0.02 * math.sqrt(6 / pooled + 1 / pooled), 1)
+    assert Sureness().chance(choice, [0.02]) == pytest.approx(expected)
+    # One of three seeds failed: no belief outweighs that.
     assert Sureness().chance(choice, [0.03, 0.02, 0.01]) > 0.9
-    assert Sureness().chance(choice, margins) < 0.35
-    # By hand: variance 0.0645, pooled with 0.02² over three degrees, is 12 times (3·0.02)².
-    mean, spread = -0.37 / 3, (0.1533333**2 + 0.1433333**2 + 0.2966667**2) / 2
-    pooled = (0.02**2 + 2 * spread) / 3
-    doubt = (0.01 * pooled / 0.06**2) ** 2
-    middle = (0.02 / doubt + 3 * mean / pooled) / (1 / doubt + 3 / pooled)
-    expected = t.cdf(middle * math.sqrt(1 / doubt + 3 / pooled), 3)
-    assert Sureness().chance(choice, margins) == pytest.approx(expected, rel=1e-4)
+    assert Sureness().chance(choice, [0.03, 0.02, -0.42]) < 0.45
 
 
 def test_sureness_moves_by_what_the_baseline_is_worse_on_the_other_rows() -> None:
     choice = Choice({}, margin=0.02, deviation=0.01, noise=1e3)  # the seeds say nothing
-    many = Sureness(noise_degrees=10**6)
+    many = Sureness(noise_degrees=10**6, most_seeds_worth=10**12)
     assert many.chance(choice, [0.0]) == pytest.approx(norm.cdf(2.0), abs=1e-4)
     assert many.chance(choice, [0.0], [-0.02]) == pytest.approx(0.5, abs=1e-4)
     # Offsets that differ are a doubt of their own: 0.01² + 0.02²·(1 + 1/2).
