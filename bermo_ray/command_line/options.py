@@ -56,6 +56,8 @@ class StudyOptions:
     """Learning rate of the fusion's scalars: α and γ of BERMo."""
     warmup: float = 0.1
     """Warm-up of the learning rates: steps if 1 or more, else a share of all steps."""
+    final_checkpoint: Literal["last", "best"] = "last"
+    """Whose model a trial ends with: the last evaluation's, or the best one's at full sparsity."""
     seeds: tuple[int, ...] = (0,)
     """Seeds of the trials; the first is the search's too."""
     plugin: tuple[str, ...] = ()
@@ -120,6 +122,7 @@ class StudyOptions:
             epochs=recommended.epochs if self.epochs is None else self.epochs,
             batch_size=recommended.batch_size if self.batch_size is None else self.batch_size,
             optimizer=optimizer,
+            final_checkpoint=self.final_checkpoint,
             seed=self.seeds[0],
         )
 

@@ -29,6 +29,13 @@ def test_ranges_are_what_is_recommended_unless_given() -> None:
         make_space(FrontierOptions(), Movement())
 
 
+def test_every_trial_ends_with_the_checkpoint_that_is_asked_for() -> None:
+    for asked in ("last", "best"):
+        options = FrontierOptions(final_checkpoint=asked, trials=1, seeds=(0,))  # type: ignore[arg-type]
+        trials = plan_frontier(options, L0()).representatives()
+        assert {trial.final_checkpoint for trial in trials} == {asked}
+
+
 def test_a_target_is_searched_by_a_seed_of_its_own() -> None:
     frontier = plan_frontier(FrontierOptions(), L0())
     assert isinstance(frontier, FrontierSearch)
