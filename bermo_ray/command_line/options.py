@@ -59,7 +59,7 @@ class StudyOptions:
     final_checkpoint: Literal["last", "best"] = "last"
     """Whose model a trial ends with: the last evaluation's, or the best one's at full sparsity."""
     seeds: tuple[int, ...] = (0,)
-    """Seeds of the trials; the first is the search's too."""
+    """Seeds of the trials."""
     plugin: tuple[str, ...] = ()
     """Modules of your own that define fusions, pruning methods or tasks."""
     workers: int = 1
