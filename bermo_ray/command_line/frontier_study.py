@@ -164,16 +164,15 @@ def _make_range(option: str, ends: Range) -> LogUniform:
 
 
 def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrials:
-    """Completed trials of other studies in the store, of the same task and data.
+    """Trials of other studies in the store that trained to their end, of the same task and data.
 
     A resumed study goes on with what it knew at its start: of trials that ended later it learns
     nothing, as it did not then.
     """
     created = read_creation_time(options.store, options.name) if options.name else None
     table = load_all(options.store.uri)
-    wanted = pc.and_(
-        pc.equal(table["task"], options.task), pc.equal(table["status"], str(Status.COMPLETED))
-    )
+    ends = pa.array([str(status) for status in Status if status.measured])
+    wanted = pc.and_(pc.equal(table["task"], options.task), pc.is_in(table["status"], ends))
     earlier = []
     for row in table.filter(wanted).to_pylist():
         ended = row["started"].timestamp() + (row["seconds"] or 0.0)

@@ -7,6 +7,7 @@ import json
 import shlex
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -58,9 +59,10 @@ class Session(Generic[O]):
             argument = f", uri={uri!r}"
             in_runs = uri == store_uri(store.runs.expanduser())
             browse += ["--runs", str(store.runs)] if in_runs else ["--tracking-uri", uri]
+        names = textwrap.wrap(", ".join(file.name for file in files), self.console.width - 9)
         for line in (
             f"\nresults  {self.study.folder}/",
-            f"         {', '.join(file.name for file in files)}",
+            *(f"         {part}" for part in names),
             f"browse   {shlex.join(browse)}",
             f"query    bermo_ray.load({self.study.name!r}{argument})",
         ):

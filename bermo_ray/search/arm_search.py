@@ -10,7 +10,7 @@ from bermo_ray.search.plan import Plan, PreviewRow, preview_row
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.trial import Trial
 
-EarlierTrials = Sequence[tuple[Trial, Report]]  # of other studies, that completed
+EarlierTrials = Sequence[tuple[Trial, Report]]  # of other studies, trained to their end
 _LEARNING_RATE = "optimizer__learning_rate"  # what a dense trial shares with the pruned ones
 _SAMPLER_SEED_STRIDE = 1009  # a prime, so that arms of studies with near seeds draw other numbers
 

@@ -181,9 +181,10 @@ class TargetSearch(ArmSearch):
         )
         study = optuna.create_study(sampler=sampler, direction="minimize")
         for trial, report in self.earlier:
-            if trial.seed in self.seeds or not report.usable(*_SEARCHED):
+            if trial.seed in self.seeds or not report.status.measured:
                 continue
-            if (coordinates := self.space.coordinates(arm.name, trial)) is not None:
+            coordinates = self.space.coordinates(arm.name, trial)
+            if coordinates is not None and report.finite(*_SEARCHED):
                 miss = arm.target_selection - report.metric_selection
                 study.add_trial(
                     optuna.trial.create_trial(

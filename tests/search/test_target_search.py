@@ -227,11 +227,13 @@ def test_earlier_trials_teach_and_are_not_run_again() -> None:
     ]
     dense = [t for t in drive(search()) if t.pruning is None]
     known = [(t, surface(t)) for t in (*before, *others, *dense)]
-    known.append((before[0], Report(status=Status.DIVERGED, metric_selection=0.5, remaining=0.1)))
+    diverged = before[0].replace(**{LAMBDA: 90.0})
+    known.append((diverged, Report(status=Status.DIVERGED, metric_selection=0.5, remaining=0.1)))
     plan = search("0.98x", trials=3, earlier=known)
     study = plan.arms[0].study
     assert study is not None
-    assert [t.params[LAMBDA] for t in study.trials] == [2.0, 5.0, 10.0, 20.0]
+    assert [t.params[LAMBDA] for t in study.trials] == [2.0, 5.0, 10.0, 20.0, 90.0]
+    assert study.trials[-1].constraints[CONSTRAINT] == pytest.approx(0.931 - 0.5)
     assert study.trials[0].constraints[CONSTRAINT] == pytest.approx(
         0.931 - surface(before[0]).metric
     )
