@@ -3,6 +3,7 @@
 The client takes a second for every few hundred runs; a local store is read as what it is.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -69,8 +70,12 @@ def _from_client(runs: Iterable[Any]) -> list[StoredRun]:
 
 def _open(uri: str) -> sqlite3.Connection:
     file = Path(uri.removeprefix(SQLITE))
+    # A writer that was killed leaves a journal that the next to open the file rolls back, which a
+    # connection for reading alone may not.
+    mode = "rw" if os.access(file, os.W_OK) else "ro"
     try:
-        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=30)
+        database.execute("PRAGMA query_only = ON")
         database.execute("SELECT run_uuid FROM runs LIMIT 1")
     except sqlite3.Error as error:
         raise UserError(f"tracking_uri: can't read {uri}: {error}") from error

@@ -1,6 +1,8 @@
 """Trials out of the store: both ways the same, and SQL over them."""
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -129,3 +131,25 @@ def test_what_is_not_there_is_one_line(uri: str, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_text("no database")
     with pytest.raises(UserError, match="can't read"):
         results.load("one", f"sqlite:///{tmp_path}/broken.db")
+
+
+KILLED_WRITER = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 1")  # pages go to the file before the transaction ends
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE tags SET value = value || hex(zeroblob(20000))")
+database.execute("UPDATE runs SET name = hex(zeroblob(20000))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_store_whose_writer_was_killed_within_a_transaction_is_read(tmp_path: Path) -> None:
+    uri = store_uri(tmp_path)
+    report = Report(status=Status.COMPLETED, step=1, metric=0.5, remaining=0.5)
+    write_study(uri, "s", [(Trial(), [report])])
+    before = results.load("s", uri)
+    file = uri.removeprefix("sqlite:///")
+    subprocess.run([sys.executable, "-c", KILLED_WRITER, file], check=False)
+    assert Path(f"{file}-journal").is_file()
+    assert results.load("s", uri).equals(before)
