@@ -340,6 +340,7 @@ RUN = (
     Field("started", pa.timestamp("ms", tz="UTC"), "", "run"),
     Field("seconds", _NUMBER, "wall time from first start to end", "run", unit="s"),
     Field("checkpoint", _TEXT, "where the newest one lies", "tag", "bermo.checkpoint"),
+    Field("commit", _TEXT, "of the code, where it is a checkout; null elsewhere", "tag", "commit"),
     Field("trial_json", _TEXT, "the Trial, complete", "tag", "bermo.trial_json"),
 )
 FIELDS: tuple[Field, ...] = (*IDENTITY, *SETTINGS, *MEASUREMENTS, *RUN)

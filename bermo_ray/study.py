@@ -16,8 +16,12 @@ import pyarrow.parquet as pq
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.record import Listener, Status
 from bermo_ray.results import figures
+from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.results.table import load
+from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
 from bermo_ray.search import in_process
+from bermo_ray.search.grid import Grid
+from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.tracking import recorder
@@ -25,6 +29,7 @@ from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import (
     SQLITE,
     Store,
+    add_taken_runs,
     connect,
     delete_unfinished_trials,
     find_study,
@@ -114,7 +119,10 @@ class Study:
 
     1. :meth:`check` finds every problem that can be seen before anything starts.
     2. :meth:`run` runs the trials, or goes on with those of an interrupted study.
-    3. :meth:`publish` keeps tables and figures made of the results.
+    3. :meth:`publish` keeps tables, figures and verdicts made of the results.
+
+    A trial that an earlier study in the same store ran to its end, with the same code and as many
+    workers, is not run again: :attr:`taken` says which, and the results table has their rows.
 
     Args:
         name: Letters, digits, and ``. _ -``; unique in its store.
@@ -127,6 +135,7 @@ class Study:
         concurrent: Trials at once; as many as fit, if None.
         plugins: Modules that define what the trials name.
         listeners: Who else hears of the trials.
+        reuse: Whether trials of earlier studies are taken.
     """
 
     def __init__(
@@ -142,8 +151,10 @@ class Study:
         concurrent: int | None = None,
         plugins: Sequence[str] = (),
         listeners: Sequence[Listener] = (),
+        reuse: bool = True,
     ) -> None:
-        self.name, self.plan, self.kind = name, plan, kind
+        self.name, self.plan, self.kind, self.reuse = name, plan, kind, reuse
+        self.taken: list[KnownTrial] = []
         self.resources, self.store = resources or Resources(), store or Store()
         self.settings, self.listeners = dict(settings or {}), list(listeners)
         self.backend = make_backend(backend, self.resources, concurrent, plugins)
@@ -182,19 +193,52 @@ class Study:
         if not self._is_checked:
             self.check(resume)
         self._is_checked = False  # a second run of this study is another one
+        plan = ReusingPlan(self.plan, self._find_known(resume)) if self.reuse else self.plan
+        if plan.finished:  # all of it is known
+            with self._open_run(resume) as run_id:
+                self._close_plan(plan, run_id)
+            return load(self.name, self.uri)
         try:
             concurrent, where = self.backend.open(self.store)
             with self._open_run(resume) as run_id:
                 for listener in self.listeners:
-                    listener.on_open(self.plan.most_trials, concurrent, where)
+                    listener.on_open(plan.most_trials, concurrent, where)
                 listeners = [self._recorder(run_id), *self.listeners]
-                plan = self.backend.run(self.plan, listeners, self.store, self.name, resume)
-                if plan is None:
+                ended = self.backend.run(plan, listeners, self.store, self.name, resume)
+                if ended is None:
                     raise StudyInterrupted(self.name)
-                self.plan = plan
+                self._close_plan(ended, run_id)
         finally:
             self.backend.close()
         return load(self.name, self.uri)
+
+    def known_trials(self, resume: bool = False) -> list[KnownTrial]:
+        """Of a grid, the trials that would be taken from earlier studies."""
+        if not self.reuse or not isinstance(self.plan, Grid):
+            return []
+        known = self._find_known(resume)
+        return [known[trial.id] for trial in self.plan.trials if trial.id in known]
+
+    def _find_known(self, resume: bool) -> dict[str, KnownTrial]:
+        """Earlier trials by id, of the same data: where they lie is no part of an id."""
+        created = read_creation_time(self.store, self.name) if resume else self._created
+        known = read_known_trials(
+            self.uri,
+            self.name,
+            created,
+            self.resources.workers,
+            recorder.environment_tags().get("commit"),
+        )
+        folders = {trial.data.data_dir for trial in self.plan.representatives()}
+        return {k.trial.id: k for k in known if k.trial.data.data_dir in folders}
+
+    def _close_plan(self, plan: Plan, run_id: str) -> None:
+        """The plan itself, with what it learned, and which trials it took."""
+        if isinstance(plan, ReusingPlan):
+            self.taken = list(plan.taken.values())
+            add_taken_runs(self.uri, run_id, {k.run_id: k.study for k in self.taken})
+            plan = plan.plan
+        self.plan = plan
 
     @contextlib.contextmanager
     def _open_run(self, resume: bool) -> Iterator[str]:
@@ -254,12 +298,20 @@ class Study:
             delete_unfinished_trials(self.uri, run_id)
 
     def publish(
-        self, tables: Mapping[str, pa.Table], figure_files: Sequence[Path] = ()
+        self,
+        tables: Mapping[str, pa.Table],
+        figure_files: Sequence[Path] = (),
+        verdicts: Sequence[Verdict] = (),
     ) -> list[Path]:
-        """Keeps tables (as parquet) and figures in the study's folder and its MLflow run; gives
-        their files."""
+        """Keeps tables (as parquet), figures and verdicts (as ``verdict.json``) in the study's
+        folder and its MLflow run; gives their files."""
         assert self._run_id is not None, "run() comes first"
         files = list(figure_files)
+        if verdicts:
+            files.append(self.folder / VERDICT_FILE)
+            partial_file = files[-1].with_suffix(".partial")
+            partial_file.write_text(dump_verdicts(verdicts))
+            partial_file.replace(files[-1])
         for name, table in tables.items():
             file = self.folder / f"{name}.parquet"
             partial_file = file.with_suffix(".partial")

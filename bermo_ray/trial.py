@@ -277,10 +277,11 @@ class Trial(_Section):
     batch_size: int = Field(32, ge=1, description="rows per step, over all workers")
     micro_batches: int = Field(1, ge=1, description="parts that a step's rows are run in")
     evaluations_per_epoch: int = Field(1, ge=1, description="each with a checkpoint")
-    final_checkpoint: Literal["last", "best"] = Field(
+    final_checkpoint: Literal["last", "best", "best_loss"] = Field(
         "last",
-        description="whose model is reported and saved at the end: the last evaluation's, or the "
-        "best one's on the selection half of dev, of those at full sparsity",
+        description="whose model is reported and saved at the end: the last evaluation's, or of "
+        "those at full sparsity the best one's on the selection half of dev, or the one with the "
+        "least loss on all of dev",
     )
     seed: int = Field(0, ge=0, lt=2**31)
 

@@ -180,11 +180,11 @@ def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(tmp_path
             if trial.pruning is not None:
                 raise KeyboardInterrupt
 
-    plan = plan_frontier(options, L0())
+    plan = plan_frontier(options, "l0")
     plan.__class__ = Interrupted
     with pytest.raises(StudyInterrupted):
         study("first", plan).run()
-    arm = make_space(options, L0()).arms["last"].replace(seed=1000)
+    arm = make_space(options, "l0").arms["last"].replace(seed=1000)
     known_figures = {"metric": 0.9, "metric_selection": 0.9, "remaining": 0.5}
     finished = [
         (
@@ -195,7 +195,7 @@ def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(tmp_path
     ]
     write_study(options.store.uri, "other", finished)
     known: list[str] = []
-    plan = plan_frontier(replace(options, resume=True), L0())
+    plan = plan_frontier(replace(options, resume=True), "l0")
     assert isinstance(plan, TargetSearch)
     assert plan.earlier == []
     resumed = study("first", plan)
@@ -203,7 +203,7 @@ def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(tmp_path
     assert resumed.run(resume=True)["method"].to_pylist() == ["dense"] * 2 + ["l0"] * 4
     assert known == ["00000", "00001"]  # the pruned one was cut off while it was told
     # A new study of that kind does learn from them.
-    third = plan_frontier(replace(options, name="third"), L0())
+    third = plan_frontier(replace(options, name="third"), "l0")
     assert isinstance(third, TargetSearch)
     assert third.arms[0].study is not None  # the dense baseline is known
     assert len(third.arms[0].study.trials) >= 2
@@ -275,3 +275,51 @@ def test_what_is_not_there_can_not_be_resumed(tiny: str, tmp_path: Path) -> None
     study = Study("s", Grid([base_trial(tiny)]), store=Store(tmp_path), backend="process")
     with pytest.raises(UserError, match="^resume: study 's' is not in"):
         study.run(resume=True)
+
+
+def test_trials_of_earlier_studies_are_taken_not_run_again(tiny: str, tmp_path: Path) -> None:
+    trials = [base_trial(tiny, seed=seed) for seed in range(3)]
+
+    def run(name: str, wanted: list[Trial], **more: Any) -> tuple[Study, pa.Table]:
+        study = Study(name, Grid(wanted), store=Store(tmp_path), backend="process", **more)
+        return study, study.run()
+
+    _, first = run("first", trials[:2])
+    study, table = run("second", trials)
+    assert [known.trial.seed for known in study.taken] == [0, 1]
+    assert table["study"].to_pylist() == ["first", "first", "second"]
+    assert table["run_id"].to_pylist()[:2] == first["run_id"].to_pylist()
+    assert results.load("second", study.uri).equals(table)  # and so it is read later
+    again, same = run("third", trials)  # nothing is left to run
+    assert same.num_rows == 3
+    assert {known.study for known in again.taken} == {"first", "second"}
+    assert again.known_trials() == again.taken
+    fresh, ran = run("fourth", trials[:1], reuse=False)
+    assert fresh.taken == []
+    assert ran["study"].to_pylist() == ["fourth"]
+    # Of other code, other workers or other data nothing is taken.
+    client = connect(study.uri)
+    for run_id in table["run_id"].to_pylist():
+        client.set_tag(run_id, "commit", "another")
+    client.set_tag(ran["run_id"][0].as_py(), "commit", "another")
+    other, _ = run("fifth", trials[:1])
+    assert other.taken == []
+
+
+def test_an_interrupted_study_knows_what_it_knew_at_its_start(tiny: str, tmp_path: Path) -> None:
+    trials = [base_trial(tiny, seed=seed) for seed in range(3)]
+
+    class Interrupting(Grid):
+        def tell(self, trial: Trial, reports: Any) -> None:
+            if trial.seed == 1:
+                raise KeyboardInterrupt
+
+    store = Store(tmp_path)
+    Study("first", Grid(trials[:1]), store=store, backend="process").run()
+    with pytest.raises(StudyInterrupted):
+        Study("second", Interrupting(trials), store=store, backend="process").run()
+    Study("meanwhile", Grid(trials[2:]), store=store, backend="process").run()
+    study = Study("second", Grid(trials), store=store, backend="process")
+    table = study.run(resume=True)
+    assert [known.trial.seed for known in study.taken] == [0]  # not seed 2, which came later
+    assert table["study"].to_pylist() == ["first", "second", "second"]

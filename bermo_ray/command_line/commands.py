@@ -4,8 +4,9 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -74,15 +75,12 @@ def table(
         sql: A query of DuckDB's over the table `trials`: "SELECT fusion, min(remaining) FROM trials
             WHERE metric >= 0.9 GROUP BY fusion".
     """
-    import pyarrow.csv
-    import pyarrow.parquet
     from rich.console import Console
 
     from bermo_ray import results
     from bermo_ray.results.text import any_table, trials_table
 
-    writers = {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
-    if out is not None and out.suffix not in writers:
+    if out is not None and out.suffix not in _writers():
         raise UserError(f"out: got {out.name}, expected a name ending in .parquet or .csv")
     rows = results.load(study, _existing_store(runs, tracking_uri))
     rows = results.frontier(rows) if frontier else rows
@@ -94,13 +92,7 @@ def table(
         return
     if out.suffix == ".csv" and sql is None:
         rows = _nested_to_json(rows)
-    partial_file = out.with_name(out.name + ".partial")
-    try:
-        writers[out.suffix](rows, partial_file)
-        partial_file.replace(out)
-    except (OSError, pyarrow.ArrowException) as error:
-        partial_file.unlink(missing_ok=True)
-        raise UserError(f"out: {str(error).splitlines()[0]}") from None
+    _write_whole(out, lambda file: _writers()[out.suffix](rows, file))
 
 
 def _nested_to_json(rows: "pa.Table") -> "pa.Table":
@@ -113,6 +105,56 @@ def _nested_to_json(rows: "pa.Table") -> "pa.Table":
             cells = [None if v is None else json.dumps(convert(v)) for v in rows[index].to_pylist()]
             rows = rows.set_column(index, field.name, pa.array(cells, pa.string()))
     return rows
+
+
+def verdicts(
+    runs: Path = Path(RUNS), tracking_uri: str | None = None, out: Path | None = None
+) -> None:
+    """List what studies concluded of the papers' claims, or write it as a file.
+
+    Args:
+        runs: Folder of the studies' records.
+        tracking_uri: An MLflow server or store, if not the one in --runs.
+        out: File to write: .parquet, .csv, or .md for a table of claims, numbers and commands.
+    """
+    from rich.console import Console
+
+    from bermo_ray.results.arm_text import verdicts_markdown, verdicts_overview
+    from bermo_ray.results.verdict_store import load_verdicts
+    from bermo_ray.results.verdicts import verdicts_table
+
+    if out is not None and out.suffix not in {*_writers(), ".md"}:
+        raise UserError(f"out: got {out.name}, expected a name ending in .parquet, .csv or .md")
+    concluded = load_verdicts(_existing_store(runs, tracking_uri))
+    if not concluded:
+        raise UserError(f"no study in {runs} has a verdict yet")
+    if out is None:
+        Console(highlight=False).print(verdicts_overview(concluded))
+    elif out.suffix == ".md":
+        _write_whole(out, lambda file: file.write_text(verdicts_markdown(concluded)))
+    else:
+        rows = verdicts_table(concluded)
+        _write_whole(out, lambda file: _writers()[out.suffix](rows, file))
+
+
+def _writers() -> dict[str, Callable[..., Any]]:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    return {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
+
+
+def _write_whole(out: Path, write: Callable[[Path], Any]) -> None:
+    """Writes a file under another name first, so that none is left half-written."""
+    import pyarrow
+
+    partial_file = out.with_name(out.name + ".partial")
+    try:
+        write(partial_file)
+        partial_file.replace(out)
+    except (OSError, pyarrow.ArrowException) as error:
+        partial_file.unlink(missing_ok=True)
+        raise UserError(f"out: {str(error).splitlines()[0]}") from None
 
 
 def export(
@@ -166,7 +208,7 @@ def main() -> None:
 
 def _dispatch() -> None:
     tyro.extras.subcommand_cli_from_dict(
-        {"ui": ui, "table": table, "export": export, "unpack": unpack},
+        {"ui": ui, "table": table, "verdicts": verdicts, "export": export, "unpack": unpack},
         prog="bermo-ray",
         description=__doc__,
         config=(tyro.conf.FlagCreatePairsOff,),

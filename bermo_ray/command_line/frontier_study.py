@@ -1,31 +1,29 @@
 """What the frontier studies share: options, the plan that they ask for, and its report."""
 
-import contextlib
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from bermo_ray.command_line.options import OneTaskOptions, by_backbone, default
+from bermo_ray.command_line.options import OneTaskOptions, Subject, by_backbone, default
 from bermo_ray.command_line.shell import Session
 from bermo_ray.errors import UserError
-from bermo_ray.record import DECIDING, Report, Status
 from bermo_ray.results import (
     compare_areas,
     compare_arms,
     figures,
     frontier,
     hypervolume,
-    load_all,
     metric_at_sizes,
     remaining_at_levels,
     text,
 )
 from bermo_ray.results.choice import describe_rows
 from bermo_ray.results.comparison import SHARES
+from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.results.frontier import GROUP
 from bermo_ray.results.schemas import make_schema
+from bermo_ray.results.verdicts import Claim, Estimate, Verdict, judge
 from bermo_ray.search.arm_search import EarlierTrials
 from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.plan import Plan
@@ -35,9 +33,9 @@ from bermo_ray.search.target import Target
 from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.study import read_creation_time
 from bermo_ray.tasks.registry import get_task
-from bermo_ray.trial import Pruning, Trial
 
 SIZES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # remaining weights at which arms are shown
+PUBLISHED_EFFICIENCY = {"l0": 1.40, "soft_movement": 1.29}  # QQP, by method: BERMo §4.2.3
 _TRIALS, _TARGET_TRIALS = 5, 16  # of a search that looks for all of a frontier, or for one point
 ANSWERS = make_schema(
     ("fusion", pa.string(), ""),
@@ -63,8 +61,9 @@ ANSWERS = make_schema(
 class FrontierOptions(OneTaskOptions):
     """Options of a search over λ and rates."""
 
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds: each is a search of its own; with --target, they report what was chosen."""
+    DEFAULT = Subject(seeds=(0, 1, 2))
+    PAPER = Subject(("qqp", "mnli", "squad"), ("bert-base-uncased",), (0, 1, 2))
+
     fusions: tuple[str, ...] = ("last", "bermo")
     """What is compared."""
     trials: Annotated[int | None, default(f"{_TRIALS}; {_TARGET_TRIALS} with --target")] = None
@@ -83,20 +82,19 @@ class FrontierOptions(OneTaskOptions):
     """Search for the fewest weights that keep a metric: 0.885, or 0.99x of the dense baseline."""
     search_seed: int = 1000
     """With --target: the seed that searches, none of those that report."""
-    fresh: bool = False
-    """With --target: learn nothing from earlier studies in the store."""
 
 
 F = TypeVar("F", bound=FrontierOptions)
 
 
-def plan_frontier(options: FrontierOptions, pruning: Pruning) -> Plan:
-    """Dense trials, then λ and rates of each fusion: the frontier, or a target on it.
+def plan_frontier(options: FrontierOptions, method: str) -> Plan:
+    """Dense trials, then λ and rates of each fusion: the frontier, or a target on it. Each seed is
+    a search of its own; with a target, seeds report what was chosen.
 
     Raises:
         UserError: a target that can't be reached, or options that do not go together.
     """
-    space = make_space(options, pruning)
+    space = make_space(options, method)
     if options.target is None:
         _check_levels(options)
         return FrontierSearch(space, options.trials or _TRIALS, options.seeds, options.dense_trials)
@@ -129,19 +127,21 @@ def _check_levels(options: FrontierOptions) -> None:
         raise UserError(f"levels: got {bad[0]:g}, expected shares of the baseline, 0 < share <= 1")
 
 
-def make_space(options: FrontierOptions, pruning: Pruning) -> Space:
+def make_space(options: FrontierOptions, method: str) -> Space:
     """An arm for each fusion; λ and both rates are searched."""
-    recommended = recommend(pruning.method, options.backbone)
+    recommended = recommend(method, options.backbone)
     ranges = {
-        name: _make_range(name, getattr(options, name) or getattr(recommended, name))
+        name: _make_range(name, _given_range(options, name) or getattr(recommended, name))
         for name in ("multipliers", "learning_rates", "score_learning_rates")
     }
-    base = options.base_trial(pruning.method).replace(
-        pruning=pruning, optimizer__learning_rate=ranges["learning_rates"].quantile(0.5)
-    )
+    rate = ranges["learning_rates"].quantile(0.5)
+    arms = [
+        options.base_trial(method, fusion).replace(optimizer__learning_rate=rate)
+        for fusion in options.fusions
+    ]
     by_fusion = {} if options.multipliers else recommended.multipliers_by_fusion
     return Space(
-        arms={fusion: base.replace(fusion__name=fusion) for fusion in options.fusions},
+        arms=dict(zip(options.fusions, options.lay_over(arms), strict=True)),
         ranges={
             "pruning__multiplier": ranges["multipliers"],
             "optimizer__learning_rate": ranges["learning_rates"],
@@ -154,6 +154,13 @@ def make_space(options: FrontierOptions, pruning: Pruning) -> Space:
             if fusion in by_fusion
         },
     )
+
+
+def _given_range(options: FrontierOptions, name: str) -> Range | None:
+    """The range that was given, or one rate for all trials."""
+    rate: float | None = getattr(options, name.removesuffix("s"), None)
+    given: Range | None = getattr(options, name)
+    return (rate, rate) if given is None and rate is not None else given
 
 
 def _make_range(option: str, ends: Range) -> LogUniform:
@@ -170,20 +177,12 @@ def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrial
     nothing, as it did not then.
     """
     created = read_creation_time(options.store, options.name) if options.name else None
-    table = load_all(options.store.uri)
-    ends = pa.array([str(status) for status in Status if status.measured])
-    wanted = pc.and_(pc.equal(table["task"], options.task), pc.is_in(table["status"], ends))
-    earlier = []
-    for row in table.filter(wanted).to_pylist():
-        ended = row["started"].timestamp() + (row["seconds"] or 0.0)
-        if row["study"] == options.name or (created is not None and ended > created):
-            continue
-        with contextlib.suppress(UserError):  # what it names is of a plug-in that is not loaded
-            trial = Trial.from_json(row["trial_json"])
-            if trial.data.data_dir == data_dir:  # it is not part of a trial's id
-                known = {name: row[name] for name in DECIDING if row.get(name) is not None}
-                earlier.append((trial, Report.from_dict(known)))
-    return earlier
+    return [
+        (known.trial, known.report)
+        for known in read_known_trials(options.store.uri, options.name, created)
+        # Where the data lies is not part of a trial's id.
+        if known.trial.data.task == options.task and known.trial.data.data_dir == data_dir
+    ]
 
 
 def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
@@ -196,17 +195,60 @@ def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
     front = frontier(table)
     tables = {"trials": table, "frontier": front}
     session.print(text.frontier_table(front, metric))
+    verdicts: list[Verdict] = []
     if isinstance(plan, TargetSearch):  # a search for one point says nothing of the rest
         tables["answers"] = pa.Table.from_pylist(plan.answers(), schema=ANSWERS)
         session.print(*text.describe_answers(tables["answers"], metric))
     else:
         tables |= _compare_fusions(session, table, metric)
+        shares = session.options.levels or SHARES
+        method = _method_of(plan)
+        ratios = tables.get("ratios")
+        verdicts = [judge_efficiency(ratios, shares[len(shares) // 2], session.where, method)]
     session.print(*describe_rows(table))
     figure = figures.frontier_figure(table, metric, session.study.folder / "frontier.png")
-    session.publish(tables, [figure])
+    session.publish(tables, [figure], verdicts)
     if isinstance(plan, TargetSearch) and plan.refusals:
         raise UserError(*plan.refusals)
     return front
+
+
+def _method_of(plan: Plan) -> str:
+    pruned = [trial.pruning for trial in plan.representatives() if trial.pruning]
+    return pruned[0].method
+
+
+def judge_efficiency(ratios: pa.Table | None, share: float, where: str, method: str) -> Verdict:
+    """Whether BERMo needs fewer weights than BERT for the same metric, at one level.
+
+    Args:
+        ratios: From :func:`bermo_ray.results.compare_arms`; None where arms could not be compared.
+        share: The level: a share of the better dense baseline's metric.
+        where: Task and encoder.
+        method: Of pruning, for the paper's number.
+    """
+    claim = Claim(
+        f"with {method.replace('_', ' ')} pruning BERMo needs fewer weights than BERT (QQP)",
+        source="BERMo, Table 4",
+        quantity=f"at {share:g} of the dense metric, BERT's weights over BERMo's are",
+        unit="×",
+        published=PUBLISHED_EFFICIENCY.get(method),
+        no_effect=1.0,
+    )
+
+    def estimate() -> Estimate:
+        rows = [] if ratios is None else ratios.to_pylist()
+        pairs = [r for r in rows if (r["first"], r["second"]) == ("last", "bermo")]
+        row = next((r for r in pairs if r["share"] == share), None)
+        if row is None:
+            raise UserError("seeds: it takes last and bermo with two or more seeds in common")
+        if row["ratio"] is None:
+            missing = {"last": row["unreached_first"], "bermo": row["unreached_second"]}
+            fewer = [f"{arm} in {count}" for arm, count in missing.items() if count]
+            raise UserError(f"not reached by {' and '.join(fewer)} of {row['seeds']} seeds")
+        return Estimate(row["ratio"], row["low"], row["high"], row["seeds"])
+
+    return judge(claim, where, estimate)
 
 
 def _compare_fusions(session: Session[F], table: pa.Table, metric: str) -> dict[str, pa.Table]:

@@ -9,8 +9,10 @@ import signal
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,10 +27,17 @@ from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.command_line.program import EXIT_INTERRUPTED, run_command
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
+from bermo_ray.record import Status
+from bermo_ray.results.arm_text import describe_verdicts
+from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.verdicts import Verdict
+from bermo_ray.search.grid import Grid
+from bermo_ray.search.known_trials import KnownTrial
 from bermo_ray.search.plan import Plan
 from bermo_ray.study import STUDY_FILE, Study, find_problems
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.tracking.store import RUNS, store_uri
+from bermo_ray.trial import Trial
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 
@@ -49,9 +58,28 @@ class Session(Generic[O]):
         for thing in things:
             self.console.print(thing)
 
-    def publish(self, tables: Mapping[str, pa.Table], figure_files: Sequence[Path] = ()) -> None:
-        """Keeps tables and figures with the study, and says where to look next."""
-        files = self.study.publish(tables, figure_files)
+    @property
+    def where(self) -> str:
+        """Tasks and encoders of the study in a few words, for its verdicts."""
+        trials = self.study.plan.representatives()
+        tasks = list(dict.fromkeys(trial.data.task for trial in trials))
+        encoders = dict.fromkeys(Path(trial.backbone).name for trial in trials)
+        shown = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks)} tasks"
+        return f"{shown} on {', '.join(encoders)}"
+
+    def publish(
+        self,
+        tables: Mapping[str, pa.Table],
+        figure_files: Sequence[Path] = (),
+        verdicts: Sequence[Verdict] = (),
+    ) -> None:
+        """Prints the verdicts, keeps them, tables and figures with the study, and says where to
+        look next."""
+        for line in describe_verdicts(verdicts):
+            indented = textwrap.fill(line, self.console.width, subsequent_indent=" " * 9)
+            self.console.print(indented, soft_wrap=True)
+        named = [replace(v, study=self.study.name, command=_typed_command()) for v in verdicts]
+        files = self.study.publish(tables, figure_files, named)
         uri, store = self.study.uri, self.study.store
         browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
         argument = ""
@@ -72,27 +100,32 @@ class Session(Generic[O]):
 def run_study(
     kind: str,
     options_type: type[O],
-    make_plan: Callable[[O], Plan],
+    make_plan: Callable[..., Plan],
     report: Callable[[Session[O], pa.Table], object],
+    teachers: Callable[[O], Sequence[Trial]] | None = None,
 ) -> None:
     """A study script's main: options from the command line, trials, report.
 
     Args:
         kind: Name of the script; its studies' default name and MLflow experiment.
         options_type: Dataclass of the options.
-        make_plan: Which trials the options ask for.
+        make_plan: Which trials the options ask for; where there are teachers, its second argument
+            has the folder of each one's checkpoint by :attr:`Trial.id`.
         report: Prints, draws and publishes what came out.
+        teachers: Trials that must be trained before the plan can be made: those that the store has
+            are taken, the others are a study of their own, ``NAME-teachers``.
     """
     options = {option.name: option.name for option in fields(options_type)}
-    options |= options_type.FIELD_OPTIONS
-    run_command(lambda: _run_study(kind, options_type, make_plan, report), options)
+    options |= options_type.FIELD_OPTIONS | {"set": "set"}
+    run_command(lambda: _run_study(kind, options_type, make_plan, report, teachers), options)
 
 
 def _run_study(
     kind: str,
     options_type: type[O],
-    make_plan: Callable[[O], Plan],
+    make_plan: Callable[..., Plan],
     report: Callable[[Session[O], pa.Table], object],
+    teachers: Callable[[O], Sequence[Trial]] | None,
 ) -> None:
     options = parse(options_type)
     if options.resume:
@@ -101,22 +134,80 @@ def _run_study(
         options = replace(options, name=f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}")
     plugins.add_working_directory()
     plugins.load_plugins(options.plugin)
-    session = Session(options, _make_study(kind, options, make_plan))
+    _check_options(options)
+    if teachers is not None:
+        checkpoints = _train_teachers(kind, options, teachers(options))
+        make_plan = partial(make_plan, checkpoints=checkpoints)
+    session, problems = _make_session(kind, options, make_plan)
     if options.dry_run:
         _print_preview(session)
-        return
-    report(session, _run_trials(session))
+        problems = [problem for problem in problems if _UNTRAINED not in problem]
+    if problems:
+        raise UserError(*problems)
+    if not options.dry_run:
+        report(session, _run_trials(session))
 
 
 def parse(options_type: type[O]) -> O:
     """The command line's options; ``--help`` tells each with its default."""
-    return tyro.cli(
-        options_type, description=options_type.__doc__, config=(tyro.conf.FlagCreatePairsOff,)
-    )
+    about = f"{options_type.__doc__}\n\nBy default: {options_type.DEFAULT}."
+    if options_type.PAPER is not None:
+        about += f" With --paper: {options_type.PAPER}."
+    return tyro.cli(options_type, description=about, config=(tyro.conf.FlagCreatePairsOff,))
 
 
-def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
-    """The study that the options describe, checked; all of their problems at once."""
+_UNTRAINED = "untrained-"  # in place of a teacher's folder, where a dry run trains none
+
+
+def _train_teachers(kind: str, options: O, trials: Sequence[Trial]) -> dict[str, str]:
+    """The folders of the teachers' checkpoints by id; those that the store has not are trained.
+
+    Raises:
+        UserError: a teacher did not complete.
+    """
+    known = [] if options.fresh else read_known_trials(options.store.uri)
+    found = {k.trial.id: k for k in known if Path(k.checkpoint).is_dir()}
+    missing = [trial for trial in trials if trial.id not in found]
+    if missing and options.dry_run:
+        ids = ", ".join(trial.id for trial in missing)
+        print(f"{len(missing)} teacher(s) would be trained first: {ids}")
+        return {t.id: f"{_UNTRAINED}{t.id}" for t in missing} | _checkpoints(found, trials)
+    if missing:
+        name = f"{options.name}-teachers"
+        resume = options.resume and options.store.folder(name).is_dir()
+        teaching = replace(options, name=name, resume=resume, fresh=True)
+        session, problems = _make_session(f"{kind}-teachers", teaching, lambda _: Grid(missing))
+        if problems:
+            raise UserError(*problems)
+        _run_trials(session)
+        trained = read_known_trials(options.store.uri)
+        found |= {k.trial.id: k for k in trained if k.study == name}
+    _print_taken([found[t.id] for t in trials if t.id in found and t not in missing], "teacher")
+    return _checkpoints(found, trials)
+
+
+def _checkpoints(found: Mapping[str, KnownTrial], trials: Sequence[Trial]) -> dict[str, str]:
+    checkpoints = {}
+    for trial in trials:
+        if trial.id in found:
+            if found[trial.id].report.status is not Status.COMPLETED:
+                raise UserError(
+                    f"teacher: the {trial.fusion.name} model of {trial.data.task} did not "
+                    "complete; give other settings, or a `teacher` of your own"
+                )
+            checkpoints[trial.id] = found[trial.id].checkpoint
+    return checkpoints
+
+
+def _print_taken(taken: Sequence[KnownTrial], what: str = "trial") -> None:
+    """Which earlier studies' trials are taken, one line for each study."""
+    studies = Counter(known.study for known in taken)
+    for study, count in studies.items():
+        print(f"{count} {what}{'' if count == 1 else 's'} taken from {study}, not run again")
+
+
+def _check_options(options: StudyOptions) -> None:
+    """What can be seen of the options alone."""
     problems = [
         f"{name}: got {value}, expected >= 1"
         for name in ("trials", "concurrent")
@@ -124,14 +215,28 @@ def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
     ]
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         problems.append(f"seeds: got {list(options.seeds)}, expected different numbers")
+    try:
+        options.check_paper()
+    except UserError as error:
+        problems += error.problems
+    if problems:
         raise UserError(*problems)
+
+
+def _make_session(
+    kind: str, options: O, make_plan: Callable[[O], Plan]
+) -> tuple[Session[O], list[str]]:
+    """The study that the options describe, and all that is wrong with it.
+
+    Raises:
+        UserError: there is no plan; with all other problems.
+    """
+    assert options.name is not None
     try:
         plan = make_plan(options)
     except UserError as error:
-        assert options.name is not None
         others = find_problems(options.name, options.resources, options.store, options.resume)
-        raise UserError(*dict.fromkeys([*problems, *others, *error.problems])) from None
-    assert options.name is not None
+        raise UserError(*dict.fromkeys([*others, *error.problems])) from None
     study = Study(
         options.name,
         plan,
@@ -143,14 +248,14 @@ def _make_study(kind: str, options: O, make_plan: Callable[[O], Plan]) -> Study:
         concurrent=options.concurrent,
         plugins=options.plugin,
         listeners=[_make_display(options.name, plan)],
+        reuse=not options.fresh,
     )
+    problems: list[str] = []
     try:
         study.check(options.resume)
     except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(*dict.fromkeys(problems))
-    return study
+        problems = list(dict.fromkeys(error.problems))
+    return Session(options, study), problems
 
 
 class _StudyDisplay(Display):
@@ -175,13 +280,16 @@ def _run_trials(session: Session[O]) -> pa.Table:
     """Runs the study; Ctrl-C and a terminated process leave one that ``--resume`` takes up."""
     started = time.monotonic()
     _print_sources(session)
+    _print_taken(session.study.known_trials(session.options.resume))
     try:
         table = session.study.run(session.options.resume)
     except StudyInterrupted:
         _print_resume_hint(session)
         sys.exit(EXIT_INTERRUPTED)
     took = format_clock(time.monotonic() - started)
-    session.print(f"{table.num_rows} trials ended in {took}")
+    taken = len(session.study.taken)
+    more = f", {taken} taken from earlier studies" if taken else ""
+    session.print(f"{table.num_rows - taken} trials ended in {took}{more}")
     return table
 
 
@@ -221,6 +329,7 @@ def _print_preview(session: Session[O]) -> None:
     common = [f"{name} {rows[0][name]}" for name in shared]
     common.append(f"{first.epochs} epochs of batches of {first.batch_size}")
     session.print(f"each: {', '.join(common)}, {study.resources.workers} worker(s)")
+    _print_taken(study.known_trials(session.options.resume))
 
 
 def _resumed_options(kind: str, options: O) -> O:
@@ -241,9 +350,9 @@ def _resumed_options(kind: str, options: O) -> O:
     if content["folder"] != str(file.parent.absolute()):
         problems.append(f"runs: {name} was started in {content['folder']}; move it back")
     given, saved = _plain_options(options), content["settings"]
+    defaults = _plain_options(type(options)())
     for option in fields(options):
-        is_default = given[option.name] == _plain(option.default)
-        if option.name in _PASSING_OPTIONS or is_default:
+        if option.name in _PASSING_OPTIONS or given[option.name] == defaults[option.name]:
             continue
         if given[option.name] != saved[option.name]:
             got, was = given[option.name], saved[option.name]
@@ -261,6 +370,11 @@ def _newest_study(kind: str, runs: Path) -> str:
     if not names:
         raise UserError(f"resume: no {kind} study in {runs}")
     return names[-1]
+
+
+def _typed_command() -> str:
+    """What was typed, but for where it was typed."""
+    return shlex.join(["python", f"studies/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def _shown(path: Path) -> str:

@@ -15,26 +15,62 @@ from bermo_ray.results.comparison import (
 from bermo_ray.results.curves import remaining_at
 from bermo_ray.results.frontier import average_seeds, frontier, hypervolume, non_dominated
 from bermo_ray.results.layer_counts import layer_counts, layer_losses
+from bermo_ray.results.means import (
+    mean_over_seeds,
+    select,
+    values_by_seed,
+    with_metric,
+    with_settings,
+)
+from bermo_ray.results.published import hyperparameters, published, published_values
 from bermo_ray.results.significance import mcnemar
 from bermo_ray.results.table import load, load_all, predictions, query
+from bermo_ray.results.verdicts import (
+    Claim,
+    Estimate,
+    Verdict,
+    compare_by_seed,
+    compare_means,
+    compare_ratio,
+    compare_shares,
+    estimate_share,
+    judge,
+)
 
 __all__ = [
     "SCHEMA",
+    "Claim",
+    "Estimate",
+    "Verdict",
     "average_seeds",
     "compare_areas",
     "compare_arms",
+    "compare_by_seed",
+    "compare_means",
+    "compare_ratio",
+    "compare_shares",
     "efficiency",
+    "estimate_share",
     "frontier",
+    "hyperparameters",
     "hypervolume",
+    "judge",
     "layer_counts",
     "layer_losses",
     "load",
     "load_all",
     "mcnemar",
+    "mean_over_seeds",
     "metric_at_sizes",
     "non_dominated",
     "predictions",
+    "published",
+    "published_values",
     "query",
     "remaining_at",
     "remaining_at_levels",
+    "select",
+    "values_by_seed",
+    "with_metric",
+    "with_settings",
 ]

@@ -25,12 +25,14 @@ _DODGE = 1.03  # how far apart the bars of two fusions are, as a ratio of sizes
 Row = dict[str, Any]
 
 
-def _save(figure: Figure, file: Path) -> Path:
+def save_figure(figure: Figure, file: Path) -> Path:
+    """Writes a PNG; gives its file."""
     figure.savefig(file, dpi=_DPI)
     return file
 
 
-def _line_style(index: int) -> dict[str, Any]:
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and marker of the arm of that number."""
     return {
         "color": _COLOURS[index % len(_COLOURS)],
         "marker": _MARKERS[index % len(_MARKERS)],
@@ -76,7 +78,7 @@ def frontier_figure(table: pa.Table, metric_name: str, file: Path) -> Path:
     curves = trace_curves(table, ("fusion",))
     levels: list[float] = []  # that must be in sight
     for index, ((fusion,), by_seed) in enumerate(curves.items()):
-        style = _line_style(index)
+        style = line_style(index)
         trials = completed.filter(pc.equal(completed["fusion"], fusion))
         _draw_trials(axes, trials, style)
         dodge = _DODGE ** (index - (len(curves) - 1) / 2)
@@ -89,7 +91,7 @@ def frontier_figure(table: pa.Table, metric_name: str, file: Path) -> Path:
     backbones = sorted({Path(b).name for b in table["backbone"].to_pylist()})
     title = f"{', '.join(tasks)} on {', '.join(backbones)}: {describe_choice(completed)}"
     axes.set_title(title, loc="left", fontsize=10)
-    return _save(figure, file)
+    return save_figure(figure, file)
 
 
 def _draw_trials(axes: Axes, trials: pa.Table, style: dict[str, Any]) -> None:
@@ -167,7 +169,7 @@ def strategies_figure(losses: pa.Table, file: Path, metric_name: str = "metric")
     panels[0].set_ylabel(f"{metric_name}, mean over tasks")
     if rows:
         panels[-1].legend(frameon=False, fontsize=8)
-    return _save(figure, file)
+    return save_figure(figure, file)
 
 
 def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
@@ -182,7 +184,7 @@ def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
         means = {k: float(np.mean(v)) for k, v in sorted(metrics.items()) if len(v) == len(tasks)}
         axes.plot(
             [0, *means], [level, *means.values()], label=strategy, lw=1.5,
-            ls="-" if index < len(_COLOURS) else "--", **_line_style(index),
+            ls="-" if index < len(_COLOURS) else "--", **line_style(index),
         )  # fmt: skip
     axes.axhline(level, color="0.6", ls=":", lw=1)
     axes.set_xticks(sorted({r["layers_dropped"] for r in rows}))
@@ -202,7 +204,7 @@ def counts_figure(counts: pa.Table, file: Path) -> Path:
     axes = figure.subplots()
     if not rows:
         axes.text(0.5, 0.5, "no undropped model completed", ha="center")
-        return _save(figure, file)
+        return save_figure(figure, file)
     share = np.full((len(lines), len(thresholds)), np.nan)
     text = [["" for _ in thresholds] for _ in lines]
     for r in rows:
@@ -220,7 +222,7 @@ def counts_figure(counts: pa.Table, file: Path) -> Path:
     axes.set_xlabel("points that may be lost")
     axes.set_title("layers to spare (lost on the other dev half)", loc="left", fontsize=10)
     figure.colorbar(image, ax=axes, label="% of layers")
-    return _save(figure, file)
+    return save_figure(figure, file)
 
 
 def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
@@ -231,7 +233,7 @@ def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_size, by_latency = figure.subplots(1, 2, sharey=True)
     for index, dropped in enumerate(sorted({r["layers_dropped"] for r in rows})):
-        line, style = [r for r in rows if r["layers_dropped"] == dropped], _line_style(index)
+        line, style = [r for r in rows if r["layers_dropped"] == dropped], line_style(index)
         metric = [r["metric_reported"] for r in line]
         size = [100 * r["remaining"] for r in line]
         by_size.plot(size, metric, lw=1.5, label=f"{dropped} dropped", **style)
@@ -246,7 +248,7 @@ def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
     by_latency.set_xlabel("latency of a forward, ms (dense kernels)")
     if rows:
         by_size.legend(frameon=False, fontsize=8)
-    return _save(figure, file)
+    return save_figure(figure, file)
 
 
 def mixing_figure(weights: Sequence[float], gamma: float | None = None) -> Figure:

@@ -30,7 +30,7 @@ class StoredRun:
 
 
 def read_study(uri: str, study: str) -> list[StoredRun]:
-    """All trials of a study, oldest first.
+    """All trials of a study, those that it took from earlier studies included, oldest first.
 
     Raises:
         UserError: no such study in that store.
@@ -40,11 +40,14 @@ def read_study(uri: str, study: str) -> list[StoredRun]:
             parents = _select_runs(database, {"bermo.kind": "study", "bermo.study": study})
             newest = sorted(parents, key=lambda run: run[1])[-1:]
             if newest:
-                return _read(database, {"mlflow.parentRunId": newest[0][0]})
+                return _read(database, _select_trials(database, newest[0][0]))
     else:
         parent = store.find_study(uri, study)
         if parent is not None:
-            return _from_client(store.trial_runs(store.connect(uri), parent.info.run_id))
+            client = store.connect(uri)
+            taken = [client.get_run(run_id) for run_id in store.taken_runs(parent.data.tags)]
+            runs = [*taken, *store.trial_runs(client, parent.info.run_id)]
+            return _from_client(sorted(runs, key=lambda run: run.info.start_time))
     raise UserError(f"no study {study!r} in {uri}")
 
 
@@ -54,7 +57,7 @@ def read_all(uri: str) -> list[StoredRun]:
         if not Path(uri.removeprefix(SQLITE)).is_file():
             return []
         with closing(_open(uri)) as database:
-            return _read(database, {"bermo.kind": "trial"})
+            return _read(database, _select_runs(database, {"bermo.kind": "trial"}))
     return _from_client(store.all_trial_runs(store.connect(uri)))
 
 
@@ -82,9 +85,21 @@ def _open(uri: str) -> sqlite3.Connection:
     return database
 
 
-def _select_runs(
-    database: sqlite3.Connection, tags: dict[str, str]
-) -> list[tuple[str, int, int | None]]:
+_Run = tuple[str, int, int | None]  # id, start, end
+
+
+def _select_trials(database: sqlite3.Connection, study_run: str) -> list[_Run]:
+    """The trials that a study ran, and those that it took, oldest first."""
+    query = "SELECT key, value FROM tags WHERE run_uuid = ?"
+    taken = set(store.taken_runs(dict(database.execute(query, [study_run]))))
+    runs = _select_runs(database, {"mlflow.parentRunId": study_run})
+    if taken:
+        trials = _select_runs(database, {"bermo.kind": "trial"})
+        runs += [run for run in trials if run[0] in taken]
+    return sorted(runs, key=lambda run: run[1])
+
+
+def _select_runs(database: sqlite3.Connection, tags: dict[str, str]) -> list[_Run]:
     """(id, start, end) of the runs that carry all these tags, oldest first."""
     clause = " AND ".join(
         "run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)" for _ in tags
@@ -111,8 +126,8 @@ _PARTS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
 )
 
 
-def _read(database: sqlite3.Connection, tags: dict[str, str]) -> list[StoredRun]:
-    runs = {run[0]: StoredRun(*run) for run in _select_runs(database, tags)}
+def _read(database: sqlite3.Connection, selected: Sequence[_Run]) -> list[StoredRun]:
+    runs = {run[0]: StoredRun(*run) for run in selected}
     for table, value, attribute, keys in _PARTS:
         for key in keys:
             # A range of the primary key (key, run_uuid): one key, or all that begin with "key/"

@@ -1,7 +1,8 @@
 """Where records lie and how to find them: MLflow runs of studies (parents) and trials (children).
 
 Tags in our name: ``bermo.kind`` (study or trial), ``bermo.study`` (on both), ``bermo.attempt``
-(which run of a trial within its study), ``bermo.checkpoint``, and those of :mod:`bermo_ray.record`.
+(which run of a trial within its study), ``bermo.taken.RUN`` (on a study: a trial that it took from
+an earlier one), ``bermo.checkpoint``, and those of :mod:`bermo_ray.record`.
 """
 
 import logging
@@ -9,6 +10,7 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from bermo_ray.record import PREDICTIONS_FILE, Status
 RUNS = "runs"  # the default folder of studies' records
 DATABASE = "mlflow.db"
 SQLITE = "sqlite:///"
+_TAKEN, _TAGS_PER_BATCH = "bermo.taken.", 100  # MLflow takes no more tags at once
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for Store.storage; set on a cluster's head
 
 
@@ -117,6 +120,21 @@ def find_study(uri: str, name: str) -> Any | None:
     return runs[0] if runs else None
 
 
+def taken_runs(tags: Mapping[str, str]) -> list[str]:
+    """From the tags of a study's run, the runs of trials that it took from earlier studies."""
+    return [key.removeprefix(_TAKEN) for key in tags if key.startswith(_TAKEN)]
+
+
+def add_taken_runs(uri: str, study_run: str, studies: Mapping[str, str]) -> None:
+    """Records with a study the trials that it took: the study that ran each, by its run's id."""
+    from mlflow.entities import RunTag
+
+    tags = [RunTag(f"{_TAKEN}{run_id}", study) for run_id, study in studies.items()]
+    client = connect(uri)
+    for start in range(0, len(tags), _TAGS_PER_BATCH):
+        client.log_batch(study_run, tags=tags[start : start + _TAGS_PER_BATCH])
+
+
 def find_trial(uri: str, trial: str) -> Any:
     """A trial's run by the first digits of its ``trial_id`` or of its MLflow run's id.
 
@@ -162,8 +180,17 @@ def trial_runs(client: Any, study_run: str) -> list[Any]:
 
 def all_trial_runs(client: Any) -> list[Any]:
     """The runs of all trials of all studies, oldest first."""
+    return _all_runs(client, "trial")
+
+
+def all_study_runs(client: Any) -> list[Any]:
+    """The studies' own runs, oldest first."""
+    return _all_runs(client, "study")
+
+
+def _all_runs(client: Any, kind: str) -> list[Any]:
     experiments = [e.experiment_id for e in client.search_experiments()]
-    return _all_pages(client, experiments, "tags.`bermo.kind` = 'trial'")
+    return _all_pages(client, experiments, f"tags.`bermo.kind` = '{kind}'")
 
 
 def _all_pages(client: Any, experiments: list[str], query: str) -> list[Any]:

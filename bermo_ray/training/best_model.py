@@ -12,9 +12,10 @@ from bermo_ray.trial import Penalized
 def keep_if_best(run: TrainingRun, step: int, evaluation: Evaluation) -> None:
     """Keeps a copy of the model after ``step`` if the trial wants the best one and no evaluation
     that counts was better; of equal ones the later is kept."""
-    if run.trial.final_checkpoint != "best" or not is_at_full_sparsity(run, step):
+    if run.trial.final_checkpoint == "last" or not is_at_full_sparsity(run, step):
         return
-    metric = evaluation.metric_selection
+    by_loss = run.trial.final_checkpoint == "best_loss"
+    metric = -evaluation.loss if by_loss else evaluation.metric_selection
     if metric >= (run.best.metric if run.best else float("-inf")):  # never so for NaN
         run.best = BestModel.copy(step, metric, run.model.network, run.pruner)
 
@@ -22,7 +23,7 @@ def keep_if_best(run: TrainingRun, step: int, evaluation: Evaluation) -> None:
 def restore_best(run: TrainingRun, step: int) -> int | None:
     """Behind the last ``step``: puts the best model back, if the trial wants it, and gives the step
     that it was evaluated after. None, and the model as it is, where no evaluation counted."""
-    if run.trial.final_checkpoint != "best":
+    if run.trial.final_checkpoint == "last":
         return None
     with run.pruner.frozen() if run.pruner else nullcontext():
         last = evaluate_dev(run)

@@ -120,9 +120,14 @@ class _Checker:
     def _find_verification_problems(self, trial: Trial) -> list[str]:
         """Too few rows that say how good a choice is, where something is chosen."""
         rows = self._row_counts.get(trial.data)
-        chooses = self.chooses or trial.final_checkpoint == "best"
+        chooses = self.chooses or trial.final_checkpoint != "last"
         if rows is None or rows.has_test or trial.data.whole_dev or not chooses:
             return []
+        if trial.final_checkpoint == "best_loss":
+            return [
+                f"final_checkpoint: best_loss chooses on all of dev, and {trial.data.task} has no "
+                "labelled test split to verify on; give best, or `whole_dev`"
+            ]
         verifying = len(split_halves(rows.dev)[1])
         if verifying >= LEAST_VERIFICATION_ROWS:
             return []

@@ -50,10 +50,13 @@ def measure(
     report has more measurements than those before."""
     with run.pruner.frozen() if run.pruner else nullcontext():
         evaluation = evaluate_dev(run)
-        other_metrics = evaluation.other_metrics | (_extra_dev_metrics(run) if final else {})
-        count = _count(run)
-        learned = run.model.fusion.learned_numbers()  # before forwards that evaluate nothing
-        extra = _final_measurements(run) | _final_metrics(run, evaluation) if final else {}
+        count, other_metrics = _count(run), evaluation.other_metrics
+        learned = run.model.fusion.learned_numbers()  # before forwards on other rows
+        extra = {}
+        if final:
+            test = _evaluate_test(run)
+            extra = _final_measurements(run) | _reported_measurements(evaluation, test)
+            other_metrics = other_metrics | _extra_dev_metrics(run) | _extra_test_metrics(test)
     report = Report(
         step=step,
         epoch=step / run.steps_per_epoch,
@@ -111,17 +114,27 @@ def _extra_dev_metrics(run: TrainingRun) -> dict[str, float]:
     return metrics
 
 
-def _final_metrics(run: TrainingRun, dev: Evaluation) -> dict[str, Any]:
-    """The metric on the task's test part, unless it has none with labels or it can't be had; and
-    how many rows are reported, of that or else of dev."""
+def _evaluate_test(run: TrainingRun) -> Evaluation | None:
+    """The task's test part, unless it has none with labels or it can't be had."""
     trial, task = run.trial, run.task
-    if task.test is not None:
-        with contextlib.suppress(MissingPartError):
-            tokenizer = load_tokenizer(trial.backbone)
-            data = encode_split(task, trial.data, "test", trial.seed, tokenizer)
-            test = _evaluate_on(run, data)
-            return {"metric_test": test.metric, "rows_reported": len(test.row_numbers)}
-    return {"rows_reported": dev.verifying_rows or len(dev.row_numbers)}
+    if task.test is None:
+        return None
+    with contextlib.suppress(MissingPartError):
+        tokenizer = load_tokenizer(trial.backbone)
+        return _evaluate_on(run, encode_split(task, trial.data, "test", trial.seed, tokenizer))
+    return None
+
+
+def _reported_measurements(dev: Evaluation, test: Evaluation | None) -> dict[str, Any]:
+    """The metric on the test part, and how many rows are reported, of that or else of dev."""
+    if test is None:
+        return {"rows_reported": dev.verifying_rows or len(dev.row_numbers)}
+    return {"metric_test": test.metric, "rows_reported": len(test.row_numbers)}
+
+
+def _extra_test_metrics(test: Evaluation | None) -> dict[str, float]:
+    """The task's extra metrics on the test part: ``test_perplexity`` and others."""
+    return {} if test is None else {f"test_{n}": v for n, v in test.other_metrics.items()}
 
 
 def _evaluate_on(run: TrainingRun, data: EncodedRows) -> Evaluation:

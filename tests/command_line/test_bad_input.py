@@ -26,7 +26,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         report = getattr(script, "report", report_frontier)
         code = 0
         try:
-            run_study(name, script.Options, script.plan, report)
+            teachers = getattr(script, "teachers", None)
+            run_study(name, script.Options, script.plan, report, teachers)
         except SystemExit as end:
             code = int(end.code or 0)
         shown = capsys.readouterr()
@@ -70,6 +71,23 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--plugin", "nowhere"], "--plugin: 'nowhere' can't be imported"),
         (["--resume", "--name", "x"], "--resume: no study 'x' in runs"),
         (["--fusion-learning-rate", "0"], "--fusion-learning-rate: got 0.0, expected greater"),
+        (["--set", "pruning.flat_end"], "--set: got 'pruning.flat_end', expected FIELD=VALUE"),
+        (["--set", "pruning.flat_nd=3"], "--set: unknown key 'pruning.flat_nd': did you mean"),
+        (["--set", "epochs=2", "epochs=3"], "--set: epochs is given twice"),
+        (["--set", "epochs=many"], "--epochs: got 'many', expected a valid integer"),
+        (
+            ["--set", "layer_drop.count=2"],
+            "--set: no trial of this study has a section 'layer_drop', so layer_drop.count",
+        ),
+        (
+            ["--set", "pruning.final_density=0.2"],
+            "--set: pruning.final_density: only magnitude and movement have it, not this method",
+        ),
+        (["--paper", "--task", "cola"], "--task: got cola, but the paper has qqp, mnli, squad;"),
+        (
+            ["--paper", "--backbone", "roberta-base"],
+            "--backbone: got roberta-base, but the paper has bert-base-uncased; leave --paper out",
+        ),
     ],
 )
 def test_one_line_and_exit_code_2(run: Any, tmp_path: Path, options: list[str], line: str) -> None:
@@ -100,9 +118,11 @@ def test_help_tells_every_option_with_its_default(run: Any) -> None:
 
     code, out, _ = run("--help")
     assert code == 0
-    for field in fields(load_script("l0_frontier").Options):
-        assert f"--{field.name.replace('_', '-')}" in out
-    assert out.count("(default:") == len(fields(load_script("l0_frontier").Options))
+    names = [field.name for field in fields(load_script("l0_frontier").Options)]
+    for name in names:
+        assert f"--{'set' if name == 'overrides' else name.replace('_', '-')}" in out
+    assert out.count("(default:") == len(names)
+    assert "By default: tasks tense; encoders embedded; seeds 0 1 2." in " ".join(out.split())
 
 
 def test_dry_run_prints_the_trials_and_starts_nothing(run: Any, tmp_path: Path) -> None:
@@ -173,7 +193,9 @@ def test_too_few_rows_to_verify_on_name_the_options(run: Any, tmp_path: Path) ->
         "error: --dev-rows: 12 dev rows leave 6 to verify sst2 on, expected >= 10; give more, or "
         "--whole-dev\n"
     )
-    assert run(*options) == (2, "", line)
+    code, out, err = run(*options)
+    assert (code, err) == (2, line)
+    assert "42 trials" in out  # a dry run lists them all the same
     assert run(*options, "--whole-dev")[0] == 0
 
 
