@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: frontier test test-fast lint bench
+.PHONY: frontier reproduce test test-fast lint bench
 
 frontier: $(READY)  ## the default study; options by ARGS="--task tense"
 	$(BIN)/python studies/l0_frontier.py $(ARGS)
+
+reproduce: $(READY)  ## every study on the embedded default, then docs/reproduction.md
+	$(BIN)/python tools/reproduce.py $(ARGS)
 
 test: test-fast  ## fast tests first, then those that start Ray or a server
 	$(BIN)/python -m pytest -m slow

@@ -1,18 +1,18 @@
-"""95 % intervals of means over few seeds, by Student's and Welch's t."""
+"""Intervals of means over few seeds, by Student's and Welch's t; of 95 % if not said otherwise."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 
 
-def student_quantile(degrees: Any) -> Any:
+def student_quantile(degrees: Any, confidence: float = CONFIDENCE) -> Any:
     """How many standard errors half of an interval is, with so many degrees of freedom."""
     from scipy.special import stdtrit
 
-    return stdtrit(degrees, (1 + _CONFIDENCE) / 2)
+    return stdtrit(degrees, (1 + confidence) / 2)
 
 
 def mean_half_width(values: np.ndarray) -> np.ndarray:
@@ -26,7 +26,9 @@ def mean_half_width(values: np.ndarray) -> np.ndarray:
     return half_width
 
 
-def welch_half_width(first: np.ndarray, second: np.ndarray) -> float:
+def welch_half_width(
+    first: np.ndarray, second: np.ndarray, confidence: float = CONFIDENCE
+) -> float:
     """Half of the interval of the difference of two means, by Welch's t; NaN where one of them is
     of one value."""
     if min(len(first), len(second)) < 2:
@@ -37,4 +39,4 @@ def welch_half_width(first: np.ndarray, second: np.ndarray) -> float:
     degrees = sum(errors) ** 2 / sum(
         e**2 / (len(v) - 1) for e, v in zip(errors, (first, second), strict=True)
     )
-    return float(student_quantile(degrees)) * math.sqrt(sum(errors))
+    return float(student_quantile(degrees, confidence)) * math.sqrt(sum(errors))

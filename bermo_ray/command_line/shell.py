@@ -43,6 +43,7 @@ O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 
 # Options that do not describe the study itself, so may differ when it is resumed.
 _PASSING_OPTIONS = {"resume", "dry_run", "name", "runs"}
+_PLACES = {"storage", "tracking_uri", "concurrent", "fresh"}  # options that change no number
 
 
 @dataclass
@@ -78,7 +79,8 @@ class Session(Generic[O]):
         for line in describe_verdicts(verdicts):
             indented = textwrap.fill(line, self.console.width, subsequent_indent=" " * 9)
             self.console.print(indented, soft_wrap=True)
-        named = [replace(v, study=self.study.name, command=_typed_command()) for v in verdicts]
+        command = describe_command(self.study.kind, self.options)
+        named = [replace(v, study=self.study.name, command=command) for v in verdicts]
         files = self.study.publish(tables, figure_files, named)
         uri, store = self.study.uri, self.study.store
         browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
@@ -372,9 +374,18 @@ def _newest_study(kind: str, runs: Path) -> str:
     return names[-1]
 
 
-def _typed_command() -> str:
-    """What was typed, but for where it was typed."""
-    return shlex.join(["python", f"studies/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+def describe_command(kind: str, options: StudyOptions) -> str:
+    """What to type for the same numbers: the options that differ from their defaults, but for those
+    that say where records lie."""
+    words = ["python", f"studies/{kind}.py"]
+    defaults = _plain_options(type(options)(paper=options.paper)) | {"paper": False}
+    for name, value in _plain_options(options).items():
+        if name in _PASSING_OPTIONS | _PLACES or value == defaults[name]:
+            continue
+        words.append(f"--{'set' if name == 'overrides' else name.replace('_', '-')}")
+        if value is not True:
+            words += map(str, value if isinstance(value, list) else [value])
+    return shlex.join(words)
 
 
 def _shown(path: Path) -> str:

@@ -1,5 +1,7 @@
 """Layers that tasks can spare (layer dropping, Tables 2 to 4): pure functions of the results."""
 
+import contextlib
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +16,65 @@ from bermo_ray.models.layer_strategies import most_droppable
 from bermo_ray.record import Status
 from bermo_ray.results.schemas import COUNTS, LOSSES, SIGNIFICANCE_LEVEL
 from bermo_ray.results.significance import Predictions, compare_predictions, verification_rows
+from bermo_ray.results.verdicts import Estimate, compare_by_seed
 from bermo_ray.search.layer_count_search import is_within, loss_interval
 
 Row = dict[str, Any]
 UNDROPPED = ("none", 0)  # strategy and layers dropped of the model that keeps all layers
+FINE_TUNED = ", fine-tuned before"  # behind a strategy that a fine-tuned model's layers went by
 _MEASURED = tuple(status.value for status in Status if status.measured)
 _LEAST_VERIFICATION_ROWS = 2
 Group = dict[tuple[str, int], list[Row]]  # (strategy, layers dropped) -> rows by seed
+
+
+def with_dropping(table: pa.Table) -> pa.Table:
+    """The table with a column ``dropping``: the strategy by which layers went, with its threshold
+    where that said how many, and whether the model had been fine-tuned before, as ``strategy`` of
+    :data:`LOSSES` has it. Where the undropped model starts from a fine-tuned one too, that is said
+    of none."""
+    rows = table.select(["task", "backbone", "strategy", "trial_json"]).to_pylist()
+    trials = [json.loads(row["trial_json"] or "{}") for row in rows]
+    pretrained = {
+        (row["task"], row["backbone"])
+        for row, trial in zip(rows, trials, strict=True)
+        if row["strategy"] is None and not trial.get("warm_start")
+    }
+    names = []
+    for row, trial in zip(rows, trials, strict=True):
+        name = row["strategy"] or UNDROPPED[0]
+        threshold = (trial.get("layer_drop") or {}).get("threshold")
+        name += "" if threshold is None else f" > {threshold:g}"
+        before = trial.get("warm_start") and (row["task"], row["backbone"]) in pretrained
+        names.append(f"{name}{FINE_TUNED}" if before and row["strategy"] else name)
+    return table.append_column("dropping", pa.array(names, pa.string()))
+
+
+def compare_at_half(table: pa.Table, first: Sequence[str], second: Sequence[str]) -> Estimate:
+    """By how many points the second ways of dropping half of the layers are better than the first,
+    as :func:`bermo_ray.results.verdicts.compare_by_seed` has it: each way, task and encoder counts
+    alike, and those tasks and encoders count that have both sides.
+
+    Args:
+        table: Trials of any number of tasks, encoders and strategies.
+        first: Values of ``dropping`` (:func:`with_dropping`); ``none``: the undropped model.
+        second: The same of the side that is compared.
+
+    Raises:
+        UserError: there is nothing to compare.
+    """
+    rows = with_dropping(table)
+    gone, left = (rows[name].to_pylist() for name in ("layers_dropped", "layers_left"))
+    names = list(zip(rows["task"].to_pylist(), rows["backbone"].to_pylist(), strict=True))
+    sides: list[str | None] = []
+    for dropping, lost, kept in zip(rows["dropping"].to_pylist(), gone, left, strict=True):
+        is_asked = dropping == "none" or (lost and kept and abs(lost - kept) <= 1)
+        side = "second" if dropping in second else "first" if dropping in first else None
+        sides.append(side if is_asked else None)
+    known = {(*name, side) for name, side in zip(names, sides, strict=True)}
+    both = [{(*name, "first"), (*name, "second")} <= known for name in names]
+    rows = rows.append_column("side", pa.array(sides, pa.string())).filter(pa.array(both))
+    over = ("task", "backbone", "dropping")
+    return compare_by_seed(rows, "side", "first", "second", over=over)
 
 
 def _group_rows(table: pa.Table) -> dict[tuple[str, str], Group]:
@@ -32,7 +86,7 @@ def _group_rows(table: pa.Table) -> dict[tuple[str, str], Group]:
     """
     rows = [
         row
-        for row in table.to_pylist()
+        for row in with_dropping(table).to_pylist()
         if row["status"] in _MEASURED
         and row["metric_reported"] is not None
         and row["parameters"] is not None
@@ -51,7 +105,7 @@ def _group_rows(table: pa.Table) -> dict[tuple[str, str], Group]:
             continue
         seen.add((*name, row["recipe"], row["seed"]))
         dropped = row["layers_dropped"] - lacking.get(name, 0)
-        key = UNDROPPED if row["strategy"] is None else (row["strategy"], dropped)
+        key = UNDROPPED if row["strategy"] is None else (row["dropping"], dropped)
         groups.setdefault(name, {}).setdefault(key, []).append(row)
     return groups
 
@@ -87,14 +141,24 @@ def _ratio(numerator: float | None, denominator: float | None) -> float | None:
     return numerator / denominator if numerator and denominator else None
 
 
-def layer_losses(table: pa.Table) -> pa.Table:
+def layer_losses(
+    table: pa.Table,
+    predictions: Predictions | None = None,
+    times: Mapping[tuple[str, int], float] | None = None,
+) -> pa.Table:
     """What each strategy and count costs and saves against the undropped model (Tables 2 and 3).
 
     Nothing is chosen here: every strategy and count has its row, with its ``metric_reported``. A
     task and encoder whose undropped model has no result has no row.
+
+    Args:
+        table: Trials of any number of tasks, encoders and strategies.
+        predictions: From a run's id to its predictions; with it, each is tested by McNemar against
+            the undropped model of the same seed.
+        times: Seconds of inference by encoder and layers left; the trials' latency, if not given.
     """
     all_rows = table.to_pylist()
-    latencies = median_by_depth(all_rows, "latency", "backbone")
+    seconds = dict(times or median_by_depth(all_rows, "latency", "backbone"))
     speeds = median_by_depth(all_rows, "rows_per_second", "task", "backbone")
     losses: list[Row] = []
     for (task, backbone), group in _group_rows(table).items():
@@ -104,20 +168,49 @@ def layer_losses(table: pa.Table) -> pa.Table:
         level, depth = _mean_reported(undropped), undropped[0]["layers_left"]
         for (strategy, dropped), rows in group.items():
             metric, left = _mean_reported(rows), rows[0]["layers_left"]
+            low, high = _reported_interval(undropped, rows) or (None, None)
+            time_left = _ratio(seconds.get((backbone, left)), seconds.get((backbone, depth)))
             losses.append({
                 "task": task, "backbone": backbone, "strategy": strategy,
                 "layers_dropped": dropped, "dropped_layers": rows[0]["dropped_layers"],
-                "seeds": len(rows), "metric_reported": metric, "loss": 100 * (level - metric),
+                "layers_left": left, "seeds": len(rows),
+                "metric_reported": metric, "loss": 100 * (level - metric),
+                "loss_low": low, "loss_high": high,
                 "parameters": rows[0]["parameters"], "saved": _saved(rows, undropped),
                 "train_speedup": _ratio(
                     speeds.get((task, backbone, left)), speeds.get((task, backbone, depth))
                 ),
-                "infer_speedup": _ratio(
-                    latencies.get((backbone, depth)), latencies.get((backbone, left))
-                ),
-            })  # fmt: skip
+                "time_saved": None if time_left is None else 1 - time_left,
+            } | _test_first_common_seed(undropped, rows, predictions))  # fmt: skip
     losses.sort(key=_by_encoder_and_strategy)
     return pa.Table.from_pylist(losses, schema=LOSSES)
+
+
+def _reported_interval(
+    undropped: Sequence[Row], rows: Sequence[Row]
+) -> tuple[float, float] | None:
+    if rows is undropped:
+        return None
+    return loss_interval(
+        *({row["seed"]: row["metric_reported"] for row in side} for side in (undropped, rows))
+    )
+
+
+def _test_first_common_seed(
+    undropped: Sequence[Row], rows: Sequence[Row], predictions: Predictions | None
+) -> Row:
+    """McNemar's test of two trainings with the same seed, as columns of LOSSES."""
+    by_seed = {row["seed"]: row for row in undropped}
+    pair = next(((by_seed[row["seed"]], row) for row in rows if row["seed"] in by_seed), None)
+    if pair is None or predictions is None or rows is undropped:
+        return {}
+    p_value = None
+    with contextlib.suppress(UserError):  # one of them kept no predictions
+        p_value = compare_predictions(*(predictions(row["run_id"]) for row in pair))
+    if p_value is None:
+        return {}
+    significant = p_value < SIGNIFICANCE_LEVEL
+    return {"p_value": p_value, "p_seed": pair[0]["seed"], "significant": significant}
 
 
 def _by_encoder_and_strategy(row: Row) -> tuple[Any, ...]:

@@ -17,16 +17,36 @@ def make_schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
 LOSSES = make_schema(
     ("task", TEXT, ""),
     ("backbone", TEXT, ""),
-    ("strategy", TEXT, "'none' for the undropped model"),
+    (
+        "strategy",
+        TEXT,
+        "'none' for the undropped model; 'contribution > 0.95' by threshold; 'top, fine-tuned "
+        "before' where a fine-tuned model lost its layers and was fine-tuned again",
+    ),
     ("layers_dropped", INTEGER, "how many"),
     ("dropped_layers", LAYERS, "which, counted from 1; of the first seed"),
+    ("layers_left", INTEGER, ""),
     ("seeds", INTEGER, "trainings behind the means"),
     ("metric_reported", NUMBER, "mean over seeds"),
     ("loss", NUMBER, "points of that below the undropped model, mean over seeds"),
+    ("loss_low", NUMBER, "lower end of its 95 % interval over pairs of seeds; null of one seed"),
+    ("loss_high", NUMBER, "upper end of that"),
+    (
+        "p_value",
+        NUMBER,
+        "McNemar against the undropped model of the same seed, verification half; null: the "
+        "undropped model itself, or regression",
+    ),
+    ("p_seed", INTEGER, "that seed, the first that both have"),
+    ("significant", FLAG, f"p < {SIGNIFICANCE_LEVEL}"),
     ("parameters", INTEGER, "of the model with its head"),
     ("saved", NUMBER, "share of the undropped model's parameters that was dropped"),
     ("train_speedup", NUMBER, "rows per second over the undropped model's; medians by depth"),
-    ("infer_speedup", NUMBER, "the undropped model's latency over this one's; medians by depth"),
+    (
+        "time_saved",
+        NUMBER,
+        "share of the undropped model's inference time that is saved; medians by depth",
+    ),
 )
 COUNTS = make_schema(
     ("task", TEXT, ""),

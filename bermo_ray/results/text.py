@@ -199,30 +199,6 @@ def _mean_hypervolume(values: Sequence[float | None]) -> str:
     return f"{known.mean():.3f}{_plus_minus(None if math.isnan(half_width) else half_width)}"
 
 
-def losses_table(losses: pa.Table) -> Table:
-    """What dropping layers costs and saves, as a rich table (layer dropping, Tables 2 and 3)."""
-    names = ("drop", "metric", "loss", "parameters", "train", "infer")
-    title = "Layers dropped, against the undropped model"
-    table = _table(title, ("task", "encoder", "strategy", *names), text_columns=3)
-    previous = None
-    for row in losses.to_pylist():
-        group = (row["task"], _encoder(row["backbone"]))
-        if previous is not None and group != previous:
-            table.add_section()
-        table.add_row(
-            *(group if group != previous else ("", "")),
-            "undropped" if row["strategy"] == "none" else row["strategy"],
-            str(row["layers_dropped"]),
-            f"{row['metric_reported']:.4f}",
-            f"{row['loss']:+.2f}" if row["layers_dropped"] else "",
-            f"{row['parameters'] / 1e6:.2f} M",
-            _number(row["train_speedup"], ".2f", "×"),
-            _number(row["infer_speedup"], ".2f", "×"),
-        )
-        previous = group
-    return table
-
-
 def counts_table(counts: pa.Table) -> Table:
     """Layers that tasks can spare, as a rich table (layer dropping, Table 4): the count, and in
     brackets the points lost on the other half of the dev set; a star where McNemar's p < 0.05."""

@@ -125,10 +125,7 @@ def recommended_trial(question: str, backbone: str, fusion: str = "last") -> Tri
         for name in ("learning_rate", "score_learning_rate")
         if getattr(settings, name) is not None
     }
-    return Trial().replace(
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-        **rates,
-        **settings.settings,
-        **settings.settings_by_fusion.get(fusion, {}),
+    trial = Trial().replace(
+        epochs=settings.epochs, batch_size=settings.batch_size, **rates, **settings.settings
     )
+    return trial.replace(**settings.settings_by_fusion.get(fusion, {}))

@@ -1,12 +1,13 @@
 """Options of studies as fields of their trials."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import tyro
 
 from bermo_ray.command_line.options import ManyTasksOptions, OneTaskOptions, Subject
-from bermo_ray.command_line.shell import parse
+from bermo_ray.command_line.shell import describe_command, parse
 from bermo_ray.errors import UserError
 from bermo_ray.trial import Magnitude, Trial
 
@@ -81,3 +82,14 @@ def test_the_papers_settings_give_way_to_options() -> None:
     )
     with pytest.raises(UserError, match="^paper: no paper asked this question"):
         ManyTasksOptions(paper=True).check_paper()
+
+
+def test_the_command_of_a_study_says_what_changes_its_numbers() -> None:
+    options = ManyTasksOptions(
+        seeds=(4, 5), tasks=("tense",), epochs=2, overrides=("fusion.norm=stack",), whole_dev=True,
+        name="x", runs=Path("elsewhere"), concurrent=1,
+    )  # fmt: skip
+    assert describe_command("probing", options) == (
+        "python studies/probing.py --seeds 4 5 --whole-dev --epochs 2 --set fusion.norm=stack"
+    )
+    assert describe_command("probing", ManyTasksOptions()) == "python studies/probing.py"

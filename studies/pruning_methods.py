@@ -1,0 +1,105 @@
+"""Does a mix of all layers help whichever way the weights are pruned?
+
+BERMo §4.2.3, Tables 4 and 7 to 10: BERT and BERMo are pruned by magnitude, L0, movement and soft
+movement, each at one λ and its rates. With magnitude and movement pruning, which keep 10 %, the two
+are comparable: here, no more than one point apart. With L0 and soft movement the penalty decides
+what remains, and on QQP BERMo keeps 1.40 and 1.29 times fewer weights at about the same accuracy.
+One λ gives one point: here its weights and its metric stand side by side; l0_frontier.py and
+soft_movement_frontier.py compare weights at the same metric.
+
+    python studies/pruning_methods.py                  # the embedded language, minutes, offline
+    python studies/pruning_methods.py --methods l0 --set pruning.multiplier=20 --learning-rate 1e-3
+    python studies/pruning_methods.py --paper --gpus   # MNLI, QQP, SQuAD on bert-base-uncased
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bermo_ray import Grid, results
+from bermo_ray.command_line.options import ManyTasksOptions, Subject
+from bermo_ray.command_line.shell import Session, run_study
+from bermo_ray.results import published_pruning as paper
+from bermo_ray.results.arm_figures import dots_figure
+from bermo_ray.results.arm_text import arms_table
+from bermo_ray.results.metric_means import mean_metrics
+from bermo_ray.results.remaining_weights import compare_remaining, describe_point
+
+Method = Literal["magnitude", "l0", "movement", "soft_movement"]
+EFFICIENCY = {"l0": 1.40, "soft_movement": 1.29}  # on QQP, of the methods with a penalty
+
+
+@dataclass(frozen=True)
+class Options(ManyTasksOptions):
+    """Four ways of pruning, plain BERT and BERMo."""
+
+    DEFAULT = Subject(seeds=(0, 1, 2))
+    PAPER = Subject(("mnli", "qqp", "squad"), ("bert-base-uncased",), seeds=(0,))
+
+    methods: tuple[Method, ...] = ("magnitude", "l0", "movement", "soft_movement")
+    """How the weights are pruned."""
+    fusions: tuple[str, ...] = ("last", "bermo")
+    """What is compared."""
+
+
+def plan(options: Options) -> Grid:
+    """Every method on every task with every fusion, each at the λ and rates set for it."""
+    trials = (options.base_trials(method, options.fusions) for method in options.methods)
+    return options.make_grid(trial for group in trials for trial in group)
+
+
+def claim_weights(rows: pa.Table, method: str) -> results.Claim:
+    """The paper's claim, held against the λ that were set: metrics need not be the same there."""
+    point = describe_point(rows, "last", "bermo")
+    return results.Claim(
+        f"with {method} pruning BERT keeps more weights, on QQP at about the same accuracy",
+        source="BERMo, Table 4",
+        quantity=f"with {method} pruning at {point}, the weights of BERT over BERMo's are",
+        unit="×",
+        published=EFFICIENCY[method],
+        no_effect=1.0,
+    )
+
+
+def make_verdicts(where: str, table: pa.Table) -> Iterator[results.Verdict]:
+    """Of each method the metrics; where a penalty decides what remains, the weights too."""
+    tasks = list(dict.fromkeys(table["task"].to_pylist()))
+    for method in dict.fromkeys(table["method"].to_pylist()):
+        rows = results.select(table, method=method)
+        comparable = paper.claim_comparable(tasks, method, "T4", f"with {method} pruning")
+        metrics = partial(results.compare_by_seed, rows, "fusion", "last", "bermo")
+        yield results.judge(comparable, where, metrics)
+        for task in tasks if method in EFFICIENCY else ():
+            if paper.ASKED.get(task, task) not in ("mnli", "squad"):  # QQP alone is claimed
+                alike = results.select(rows, task=task)
+                weights = partial(compare_remaining, alike, "bermo", "last")
+                at = where if len(tasks) == 1 else task
+                yield results.judge(claim_weights(alike, method), at, weights)
+
+
+def report(session: Session[Options], table: pa.Table) -> None:
+    """Prints, draws and keeps what each method leaves and what it reaches, beside the paper's."""
+    lines, asked = ["task", "method"], paper.name_asked(session.options.tasks)
+    weights = results.mean_over_seeds(table, [*lines, "fusion"], "remaining")
+    metrics = mean_metrics(table, [*lines, "metric_name", "fusion"], paper.OTHER_METRICS)
+    shares, told = paper.published_remaining(), paper.published_metrics("T4")
+    session.print(
+        arms_table(f"Remaining weights, %{asked}", weights, lines, "fusion", shares),
+        arms_table(f"Metric, %{asked}", metrics, [*lines, "metric_name"], "fusion", told),
+    )
+    case = pc.binary_join_element_wise(table["task"], table["method"], ", ")
+    files, cases = [], table.append_column("case", case)
+    for value, label in (("remaining", "remaining weights, %"), ("metric_reported", "metric, %")):
+        means = results.mean_over_seeds(cases, ("case", "fusion"), value)
+        file = session.study.folder / f"{value}.png"
+        files.append(dots_figure(means, "case", "fusion", label, file))
+    tables = {"trials": table, "remaining": weights, "metrics": metrics}
+    session.publish(tables, files, list(make_verdicts(session.where, table)))
+
+
+if __name__ == "__main__":
+    run_study("pruning_methods", Options, plan, report)
