@@ -4,6 +4,7 @@ A Trial says *what* is trained; where it runs (workers, GPUs, storage) is the st
 the same Trial gives the same numbers on a laptop and on a cluster at the same world size.
 """
 
+import copy
 import hashlib
 import json
 import re
@@ -346,7 +347,9 @@ class Trial(_Section):
                 if section.get(name) is None:
                     section[name] = {}
                 section = section[name]
-            section[last] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            # Copied, for a later key may go into what an earlier one brought.
+            is_section = isinstance(value, BaseModel)
+            section[last] = value.model_dump(mode="json") if is_section else copy.deepcopy(value)
         return Trial.from_dict(values)
 
     @property

@@ -45,13 +45,9 @@ class Options(ManyTasksOptions):
 
 def make_changes(depth: int) -> dict[str, dict[str, Any]]:
     """Each change of an encoder of so many layers, by the keys of Trial.replace."""
-    states = list(range(depth + 1))  # 0 are the embeddings
-    subsets = {
-        "upper half": states[depth // 2 + 1 :],
-        "lower half": states[: depth // 2 + 1],
-        "last two": states[-2:],
-        "no embeddings": states[1:],
-    }
+    states, half = list(range(depth + 1)), depth // 2 + 1  # state 0 are the embeddings
+    subsets = {"upper half": states[half:], "lower half": states[:half]}
+    subsets |= {"last two": states[-2:], "no embeddings": states[1:]}
     return {
         UNCHANGED: {},
         PLAIN: {"fusion__name": "last"},
@@ -67,7 +63,7 @@ def make_changes(depth: int) -> dict[str, dict[str, Any]]:
 
 
 def make_trials(options: Options) -> dict[str, list[Trial]]:
-    """The trials of each change, of every task and seed."""
+    """The trials of each change, one for each task and encoder."""
     trials: dict[str, list[Trial]] = {}
     for base in options.base_trials("dense", ("bermo",)):
         depth = find_depth(base, options.paper)
@@ -76,24 +72,27 @@ def make_trials(options: Options) -> dict[str, list[Trial]]:
         for name, change in make_changes(depth).items():
             if name in (UNCHANGED, PLAIN) or name.partition(":")[0] in options.choices:
                 trials.setdefault(name, []).append(base.replace(**change))
-    return {name: options.make_grid(group).trials for name, group in trials.items()}
+                if name != UNCHANGED and trials[name][-1] == base:
+                    raise UserError(f"set: it makes {name!r} the default; leave it out")
+    return trials
 
 
 def plan(options: Options) -> Grid:
     """Every change, fine-tuned with nothing pruned."""
-    return Grid([trial for group in make_trials(options).values() for trial in group])
+    return options.make_grid(t for group in make_trials(options).values() for t in group)
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps each change's difference from the default."""
-    names = {t.id: name for name, group in make_trials(session.options).items() for t in group}
+    options = session.options
+    grids = {name: options.make_grid(group) for name, group in make_trials(options).items()}
+    names = {trial.id: name for name, grid in grids.items() for trial in grid.trials}
     change = pa.array([names[trial_id] for trial_id in table["trial_id"].to_pylist()])
     table = table.append_column("change", change)
     changes = ablation.compare_changes(table, UNCHANGED, [PLAIN])
     session.print(ablation.changes_table(f"Metric, %: {session.where}", changes))
-    label = "difference from the default, points"
-    file = session.study.folder / "combine_ablation.png"
-    figure = dots_figure(ablation.drawn_changes(changes), "change", "kind", label, file)
+    drawn, label = ablation.drawn_changes(changes), "difference from the default, points"
+    figure = dots_figure(drawn, "change", "of", label, session.study.folder / "ablation.png")
     verdicts = ablation.judge_changes(table, changes, MATTERS, session.where)
     session.publish({"trials": table, "changes": changes}, [figure], verdicts)
 

@@ -24,12 +24,12 @@ from bermo_ray import Grid, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject, default
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.errors import UserError
-from bermo_ray.results.arm_figures import lines_figure
+from bermo_ray.results import convergence
 from bermo_ray.results.arm_text import arms_table
-from bermo_ray.results.convergence import compare_epochs, describe_matches, find_matches
 from bermo_ray.results.ordering import order_rows
+from bermo_ray.results.seed_views import curves_figure
 
-EPOCH_COUNTS = (2, 3, 4, 6)
+EPOCH_COUNTS = (1, 2, 3, 4, 6)
 PAPER_EPOCH_COUNTS = {"mnli": range(2, 7), "qqp": range(5, 11), "squad": range(3, 11)}
 SPEEDUPS = {"mnli": 1.67, "qqp": 1.15}  # the text's
 SAME_MARGIN = 0.1  # of SQuAD, where the two are alike: within 0.9 and 1.1 times the epochs
@@ -45,7 +45,7 @@ class Options(ManyTasksOptions):
     fusions: tuple[str, ...] = ("last", "bermo")
     """What is compared."""
     epoch_counts: Annotated[
-        tuple[int, ...], default("2 3 4 6; with --paper 2-6 of mnli, 5-10 of qqp, 3-10 of squad")
+        tuple[int, ...], default("1 2 3 4 6; with --paper 2-6 of mnli, 5-10 of qqp, 3-10 of squad")
     ] = ()
     """Numbers of epochs, each a run of its own."""
 
@@ -83,16 +83,15 @@ def report(session: Session[Options], table: pa.Table) -> None:
     table = order_rows(table, task=options.tasks, epochs=(), fusion=options.fusions, seed=())
     means = results.mean_over_seeds(table, ("task", "epochs", "fusion"))
     session.print(arms_table("Pruned to 10 %, %", means, ("task", "epochs"), "fusion"))
-    matches = find_matches(table, "fusion", "last", "bermo")
+    matches = convergence.find_matches(table, "fusion", "last", "bermo")
     told = results.published_values("bermo", "F5", ("task", "fusion"))
-    session.print(*describe_matches(matches, told))
+    session.print(*convergence.describe_matches(matches, told))
+    session.print(*convergence.describe_levels(table, "fusion", ("last", "bermo")))
     file = session.study.folder / "convergence.png"
-    figure = lines_figure(means, "epochs", "fusion", "pruned to 10 %, %", file, panel="task")
+    figure = curves_figure(table, "epochs", "fusion", "pruned to 10 %, %", file, panel="task")
     verdicts = []
-    groups = zip(table["task"].to_pylist(), table["backbone"].to_pylist(), strict=True)
-    for task, backbone in dict.fromkeys(groups):
-        rows = results.select(table, task=task, backbone=backbone)
-        estimate = partial(compare_epochs, rows, "fusion", "last", "bermo")
+    for (task, backbone), rows in convergence.split_tasks(table).items():
+        estimate = partial(convergence.compare_epochs, rows, "fusion", "last", "bermo")
         where = f"{task} on {Path(backbone).name}"
         verdicts.append(results.judge(make_claim(task), where, estimate))
     session.publish({"trials": table, "means": means, "matches": matches}, [figure], verdicts)

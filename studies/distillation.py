@@ -70,16 +70,15 @@ def make_verdicts(where: str, table: pa.Table) -> list[results.Verdict]:
         gain = partial(results.compare_by_seed, rows, "teacher", "without", "with")
         verdicts.append(results.judge(claim, where, gain))
     comparable = paper.claim_comparable(tasks, "movement", "T5", "pruned with a teacher")
-    rows = results.select(table, teacher="with")
-    difference = partial(results.compare_by_seed, rows, "fusion", "last", "bermo")
+    taught = results.select(table, teacher="with")
+    difference = partial(results.compare_by_seed, taught, "fusion", "last", "bermo")
     return [*verdicts, results.judge(comparable, where, difference)]
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the metrics with and without a teacher, beside the paper's."""
-    table = results.with_settings(table, folder="distillation.teacher")
-    with_teacher = pc.if_else(pc.is_null(table["folder"]), "without", "with")
-    table = table.append_column("teacher", with_teacher)
+    folders = results.with_settings(table, folder="distillation.teacher")["folder"]
+    table = table.append_column("teacher", pc.if_else(pc.is_null(folders), "without", "with"))
     lines = ["task", "metric_name", "fusion"]
     means = mean_metrics(table, [*lines, "teacher"], paper.OTHER_METRICS)
     told = {
@@ -93,7 +92,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     case = pc.binary_join_element_wise(table["task"], table["fusion"], ", ")
     drawn = results.mean_over_seeds(table.append_column("case", case), ("case", "teacher"))
     file = session.study.folder / "distillation.png"
-    figure = dots_figure(drawn, "case", "teacher", "metric, %", file, title="teacher")
+    figure = dots_figure(drawn, "case", "teacher", "metric, %", file, "with and without a teacher")
     verdicts = make_verdicts(session.where, table)
     session.publish({"trials": table, "means": means}, [figure], verdicts)
 

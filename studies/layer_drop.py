@@ -18,49 +18,28 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
-import torch
 
 from bermo_ray import Grid, Trial, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject, by_backbone
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.models.layer_strategies import most_droppable
 from bermo_ray.results import figures, layer_text, text
-from bermo_ray.results.inference_times import estimate_time_saved, time_by_depth
-from bermo_ray.results.layer_counts import FINE_TUNED, compare_at_half, encoders_with_shared_layers
+from bermo_ray.results.inference_times import time_by_depth
+from bermo_ray.results.layer_claims import judge_dropping
+from bermo_ray.results.layer_counts import encoders_with_shared_layers
 from bermo_ray.search.depths import find_depth
-from bermo_ray.training.inference_time import inference_times
+from bermo_ray.search.layer_grid import drop_layers
+from bermo_ray.training.inference_time import measure_encoders
 from bermo_ray.training.layer_scores import layer_scores
 
 GLUE = ("sst2", "mnli", "qnli", "qqp", "stsb", "rte", "mrpc")
 ENCODERS = ("bert-base-uncased", "roberta-base", "xlnet-base-cased", "distilbert-base-uncased")
 ALBERT = "albert-base-v2"  # its layers have the same weights: which of them go makes no difference
-# Similarity above which a layer goes, where some and not all layers exceed it.
-THRESHOLDS = dict.fromkeys(("bert-base-uncased", "xlnet-base-cased"), (0.95, 0.925, 0.9))
-THRESHOLDS["embedded"] = (0.95,)
-
-PAPER = "Layer dropping"
-BEST = results.Claim(
-    "of all strategies the top layers are best to drop", f"{PAPER}, Figure 2",
-    "without half of the layers, dropping the top ones beats the mean of other strategies by",
-)  # fmt: skip
-WORST = results.Claim(
-    "the bottom layers are worst to drop", f"{PAPER}, Figure 2",
-    "without half of the layers, dropping the top ones beats dropping the bottom ones by",
-)  # fmt: skip
-LOSS = results.Claim(
-    "BERT without its top half loses little", f"{PAPER}, Table 3",
-    "without the top half of its layers a model loses", published=2.91,
-)  # fmt: skip
-TIME = results.Claim(
-    "half of the layers take half of the time", f"{PAPER}, Table 3",
-    "without half of the layers inference saves", " % of the time", 50.0,
-    "same", no_effect=50.0, margin=5.0,
-)  # fmt: skip
-AGAIN = results.Claim(  # Table 7's mean, with Table 2's 90.25 for SST-2
-    "dropping from a fine-tuned model is comparable", f"{PAPER}, Table 7",
-    "without the top half, a model that was fine-tuned before is better by", published=-0.16,
-    expects="same", margin=1.0,
-)  # fmt: skip
+# Similarity above which a layer goes: known of encoders where some layers, and not all, exceed it.
+THRESHOLDS: dict[str, tuple[float, ...]] = {
+    "embedded": (0.95,),
+    "bert-base-uncased": (0.95, 0.925, 0.9),
+    "xlnet-base-cased": (0.95, 0.925, 0.9),
+}
 
 
 @dataclass(frozen=True)
@@ -83,8 +62,61 @@ class Options(ManyTasksOptions):
     counts: Annotated[tuple[int, ...] | None, by_backbone] = None
     """How many: a sixth, a third and a half of the layers, if not given."""
     thresholds: Annotated[tuple[float, ...] | None, by_backbone] = None
-    """Strategy contribution also drops all layers more similar than this, however many."""
+    """Strategy contribution drops all layers more similar than this as well, however many."""
     from_fine_tuned: bool = False
-    """Also drop layers of models that are fine-tuned already, and fine-tune them again."""
+    """Drop layers of models that are fine-tuned already as well, and fine-tune them again."""
     epochs_per_layer: int | None = None
     """Gradually: one layer each time so many epochs have passed; none: all before training."""
+
+
+def undropped(options: Options) -> list[Trial]:
+    """Every task on every encoder with every seed, all layers left."""
+    bases = options.base_trials("layer_drop")
+    return [base.replace(seed=seed) for seed in options.seeds for base in bases]
+
+
+def dropped(options: Options, base: Trial) -> list[Trial]:
+    """A model with layers dropped by every strategy and count, and by similarity."""
+    name = Path(base.backbone).name
+    strategies = [s for s in options.strategies if name != ALBERT or s == "top"]
+    limits = THRESHOLDS.get(name, ()) if options.thresholds is None else options.thresholds
+    depth, pace = find_depth(base, options.paper), options.epochs_per_layer
+    return drop_layers(base, depth, strategies, options.counts, limits, pace)
+
+
+def teachers(options: Options) -> list[Trial]:
+    """What has to be fine-tuned before its layers are dropped."""
+    return undropped(options) if options.from_fine_tuned else []
+
+
+def plan(options: Options, checkpoints: Mapping[str, str] | None = None) -> Grid:
+    """The undropped models, those with layers dropped and, of fine-tuned ones, these again."""
+    trials = bases = undropped(options)
+    for base in bases:
+        shorter = dropped(options, base)
+        folder = (checkpoints or {}).get(base.id)
+        again = [trial.replace(warm_start=folder) for trial in shorter] if folder else []
+        trials = [*trials, *shorter, *again]
+    return Grid(options.lay_over(trials))
+
+
+def report(session: Session[Options], table: pa.Table) -> None:
+    """Prints, draws and keeps what each strategy and count costs and saves."""
+    options, folder = session.options, session.study.folder
+    bases = options.base_trials("layer_drop")
+    scores = pa.concat_tables([layer_scores(base) for base in bases])
+    times = measure_encoders(bases, table, options.gpus, options.cpus_per_worker)
+    answers = partial(results.predictions, uri=session.study.uri)
+    losses = results.layer_losses(table, answers, time_by_depth(times))
+    session.print(text.scores_table(scores), *layer_text.losses_tables(losses))
+    session.print(*layer_text.describe_tests(losses), *layer_text.savings_tables(losses, times))
+    for name in encoders_with_shared_layers(losses):
+        session.print(f"{name}: its layers share their weights: faster, not smaller")
+    figure = figures.strategies_figure(losses, folder / "strategies.png")
+    verdicts = judge_dropping(table, times, options.strategies, session.where)
+    tables = {"trials": table, "losses": losses, "layer_scores": scores, "inference_times": times}
+    session.publish(tables, [figure], verdicts)
+
+
+if __name__ == "__main__":
+    run_study("layer_drop", Options, plan, report, teachers)

@@ -19,6 +19,7 @@ from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.results.arm_figures import dots_figure
 from bermo_ray.results.arm_text import arms_table
+from bermo_ray.results.ordering import order_rows
 
 # Our tasks, and those of SentEval that ask the same.
 SEMANTIC = {
@@ -60,6 +61,7 @@ def plan(options: Options) -> Grid:
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the accuracies on the test split, beside the paper's."""
+    table = order_rows(table, task=session.options.tasks, fusion=session.options.fusions)
     means = results.mean_over_seeds(table, ("task", "fusion"))
     told = results.published_values("bermo", "T1", ("task", "fusion"), quantity="accuracy")
     told |= {(ours, arm): told[PROBES[ours], arm] for ours in PROBES for arm in ("last", "bermo")}

@@ -4,8 +4,8 @@ BERMo §4.2.3, Tables 4 and 7 to 10: BERT and BERMo are pruned by magnitude, L0,
 movement, each at one λ and its rates. With magnitude and movement pruning, which keep 10 %, the two
 are comparable: here, no more than one point apart. With L0 and soft movement the penalty decides
 what remains, and on QQP BERMo keeps 1.40 and 1.29 times fewer weights at about the same accuracy.
-One λ gives one point: here its weights and its metric stand side by side; l0_frontier.py and
-soft_movement_frontier.py compare weights at the same metric.
+Each λ gives one point, whose weights and metric stand side by side here (the shipped encoder's λ
+were set by hand); the frontier studies compare weights at the same metric.
 
     python studies/pruning_methods.py                  # the embedded language, minutes, offline
     python studies/pruning_methods.py --methods l0 --set pruning.multiplier=20 --learning-rate 1e-3
@@ -75,9 +75,8 @@ def make_verdicts(where: str, table: pa.Table) -> Iterator[results.Verdict]:
         yield results.judge(comparable, where, metrics)
         for task in tasks if method in EFFICIENCY else ():
             if paper.ASKED.get(task, task) not in ("mnli", "squad"):  # QQP alone is claimed
-                alike = results.select(rows, task=task)
+                alike, at = results.select(rows, task=task), where if len(tasks) == 1 else task
                 weights = partial(compare_remaining, alike, "bermo", "last")
-                at = where if len(tasks) == 1 else task
                 yield results.judge(claim_weights(alike, method), at, weights)
 
 
@@ -92,7 +91,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
         arms_table(f"Metric, %{asked}", metrics, [*lines, "metric_name"], "fusion", told),
     )
     case = pc.binary_join_element_wise(table["task"], table["method"], ", ")
-    files, cases = [], table.append_column("case", case)
+    cases, files = table.append_column("case", case), []
     for value, label in (("remaining", "remaining weights, %"), ("metric_reported", "metric, %")):
         means = results.mean_over_seeds(cases, ("case", "fusion"), value)
         file = session.study.folder / f"{value}.png"

@@ -160,3 +160,11 @@ def test_flat_names_every_field() -> None:
     assert flat["pruning.multiplier"] == 45.0
     assert flat["fusion.mixed_states"] == "[0, 3]"
     assert Trial().flat()["pruning"] is None
+
+
+def test_replace_leaves_what_it_is_given_alone() -> None:
+    settings = {"method": "l0"}
+    trial = Trial().replace(pruning=settings, pruning__flat_end=3)
+    assert trial.pruning is not None
+    assert trial.pruning.flat_end == 3
+    assert settings == {"method": "l0"}

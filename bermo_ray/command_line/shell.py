@@ -138,7 +138,9 @@ def _run_study(
     plugins.load_plugins(options.plugin)
     _check_options(options)
     if teachers is not None:
-        checkpoints = _train_teachers(kind, options, teachers(options))
+        wanted = teachers(options)
+        _check_before_teaching(kind, options, make_plan, wanted)
+        checkpoints = _train_teachers(kind, options, wanted)
         make_plan = partial(make_plan, checkpoints=checkpoints)
     session, problems = _make_session(kind, options, make_plan)
     if options.dry_run:
@@ -159,6 +161,22 @@ def parse(options_type: type[O]) -> O:
 
 
 _UNTRAINED = "untrained-"  # in place of a teacher's folder, where a dry run trains none
+
+
+def _check_before_teaching(
+    kind: str, options: O, make_plan: Callable[..., Plan], teachers: Sequence[Trial]
+) -> None:
+    """Finds what is wrong with the study itself before its teachers are trained.
+
+    Raises:
+        UserError: with every problem.
+    """
+    if options.dry_run or not teachers:
+        return
+    folders = {trial.id: f"{_UNTRAINED}{trial.id}" for trial in teachers}
+    _, problems = _make_session(kind, options, partial(make_plan, checkpoints=folders))
+    if problems := [problem for problem in problems if _UNTRAINED not in problem]:
+        raise UserError(*problems)
 
 
 def _train_teachers(kind: str, options: O, trials: Sequence[Trial]) -> dict[str, str]:
@@ -300,7 +318,7 @@ def _print_sources(session: Session[O]) -> None:
     by_task = {trial.data.task: trial.data for trial in session.study.plan.representatives()}
     for name, data in by_task.items():
         task = get_task(name)
-        for part in ("train", task.dev) if name not in EMBEDDED_TASKS else ():
+        for part in ("train", task.dev) if name.split("/")[0] not in EMBEDDED_TASKS else ():
             path = _shown(Path(task.open_source(data, part).where))
             session.console.print(f"{name}, {part}: {path}", soft_wrap=True)
 
@@ -329,7 +347,9 @@ def _print_preview(session: Session[O]) -> None:
     session.print(f"{study.name}: {most}{plan.most_trials} trials", table)
     first = plan.representatives()[0]
     common = [f"{name} {rows[0][name]}" for name in shared]
-    common.append(f"{first.epochs} epochs of batches of {first.batch_size}")
+    numbers = sorted({trial.epochs for trial in plan.representatives()})
+    epochs = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    common.append(f"{epochs} epochs of batches of {first.batch_size}")
     session.print(f"each: {', '.join(common)}, {study.resources.workers} worker(s)")
     _print_taken(study.known_trials(session.options.resume))
 

@@ -39,15 +39,15 @@ def corrected_confidence(comparisons: int) -> float:
 
 
 def compare_changes(table: pa.Table, default: str, references: Sequence[str] = ()) -> pa.Table:
-    """Each change's metric and its difference from the default's, a row each in the order in which
-    they first appear, with the schema :data:`CHANGES`.
+    """Each change's metric and its difference from the default's, a row each, the default's first,
+    with the schema :data:`CHANGES`.
 
     Args:
         table: Trials, with a column ``change``.
         default: What that column has where nothing is changed.
         references: What it has where a trial stands beside; not counted among the changes.
     """
-    kinds = dict.fromkeys(table["change"].to_pylist(), CHANGE)
+    kinds = dict.fromkeys([default, *table["change"].to_pylist()], CHANGE)
     kinds |= {name: REFERENCE for name in references if name in kinds} | {default: DEFAULT}
     confidence = corrected_confidence(list(kinds.values()).count(CHANGE))
     rows = []
@@ -101,6 +101,9 @@ def judge_changes(table: pa.Table, changes: pa.Table, claim: Claim, where: str) 
     (default,) = select(changes, kind=DEFAULT)["change"].to_pylist()
     known = [row for row in rows if row["difference"] is not None]
     chosen = [row for row in known if row["settled"]] or sorted(known, key=_clearness)[-1:]
+    if not chosen:
+        words = f"none of {len(rows)} single changes completed with a seed that the default did too"
+        return [judge(claim, where, partial(_refuse, words))]
     verdicts = []
     for row in chosen:
         side = "better" if row["difference"] >= 0 else "worse"
@@ -109,6 +112,10 @@ def judge_changes(table: pa.Table, changes: pa.Table, claim: Claim, where: str) 
         estimate = partial(_estimate_size, table, default, row["change"], row["confidence"])
         verdicts.append(judge(replace(claim, quantity=words), where, estimate))
     return verdicts
+
+
+def _refuse(reason: str) -> Estimate:
+    raise UserError(reason)
 
 
 def _clearness(row: dict[str, Any]) -> tuple[float, float]:
@@ -154,11 +161,12 @@ def changes_table(title: str, changes: pa.Table, scale: float = 100.0) -> Table:
 
 
 def drawn_changes(changes: pa.Table) -> pa.Table:
-    """What :func:`bermo_ray.results.arm_figures.dots_figure` draws of them: the differences."""
+    """What :func:`bermo_ray.results.arm_figures.dots_figure` draws of them: the differences, as one
+    arm called ``of``."""
     rows = [
         {
             "change": row["change"],
-            "kind": row["kind"],
+            "of": "difference",
             "mean": 0.0 if row["kind"] == DEFAULT else row["difference"],
             "interval": None if row["low"] is None else (row["high"] - row["low"]) / 2,
         }

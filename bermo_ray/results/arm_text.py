@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from rich.table import Table
 
+from bermo_ray.intervals import CONFIDENCE
 from bermo_ray.results.verdicts import Verdict, format_number
 
 
@@ -105,6 +106,8 @@ def _numbers(verdict: Verdict) -> tuple[str, str]:
     if verdict.low is None or verdict.high is None:
         return paper, f"{format_number(verdict.value, unit)} (no interval)"
     ends = " to ".join(format_number(end, "") for end in (verdict.low, verdict.high))
+    if verdict.confidence != CONFIDENCE:
+        ends = f"{100 * verdict.confidence:.3g} %: {ends}"
     return paper, f"{format_number(verdict.value, unit)} ({ends})"
 
 

@@ -21,6 +21,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _DPI = 150
 _BAR_SIZES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # remaining weights with bars
+_BY_THRESHOLD = ("layers_dropped", "metric_reported")  # where a strategy by threshold is drawn
 _DODGE = 1.03  # how far apart the bars of two fusions are, as a ratio of sizes
 Row = dict[str, Any]
 
@@ -176,16 +177,24 @@ def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
     tasks = {r["task"] for r in rows}
     undropped = [r["metric_reported"] for r in rows if r["layers_dropped"] == 0]
     level = float(np.mean(undropped or [np.nan]))
-    for index, strategy in enumerate(sorted({r["strategy"] for r in rows if r["layers_dropped"]})):
+    strategies = sorted({r["strategy"] for r in rows if r["layers_dropped"]})
+    by_count = [name for name in strategies if " > " not in name]
+    for index, strategy in enumerate(by_count):
         metrics: dict[int, list[float]] = {}
         for row in rows:
             if row["strategy"] == strategy:
                 metrics.setdefault(row["layers_dropped"], []).append(row["metric_reported"])
         means = {k: float(np.mean(v)) for k, v in sorted(metrics.items()) if len(v) == len(tasks)}
         axes.plot(
-            [0, *means], [level, *means.values()], label=strategy, lw=1.5,
+            [0, *means], [level, *means.values()], label=strategy.replace("_", " "), lw=1.5,
             ls="-" if index < len(_COLOURS) else "--", **line_style(index),
         )  # fmt: skip
+    for strategy in (name for name in strategies if " > " in name):
+        chosen = [r for r in rows if r["strategy"] == strategy]
+        if len(chosen) == len(tasks):  # how many layers go differs from task to task
+            x, y = (float(np.mean([r[c] for r in chosen])) for c in _BY_THRESHOLD)
+            axes.plot(x, y, "*", ms=11, color="0.25")
+            axes.annotate(strategy, (x, y), (0, 8), textcoords="offset points", fontsize=7, ha="center")  # fmt: skip # noqa: E501
     axes.axhline(level, color="0.6", ls=":", lw=1)
     axes.set_xticks(sorted({r["layers_dropped"] for r in rows}))
     axes.set_xlabel("layers dropped")
@@ -226,29 +235,48 @@ def counts_figure(counts: pa.Table, file: Path) -> Path:
 
 
 def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
-    """Mixes of dropping and pruning: the reported metric by size, with a line for each number of
-    layers dropped, and beside it by latency, to a PNG."""
+    """Mixes of fusion, teacher, dropping and pruning: the reported metric by size and beside it by
+    latency, to a PNG. Colours are fusions, filled marks have a teacher, kinds of marks are numbers
+    of layers dropped; rings are on the frontier."""
     all_rows = mixes.to_pylist()
     rows = [r for r in all_rows if r["size"] < 1]
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
     by_size, by_latency = figure.subplots(1, 2, sharey=True)
-    for index, dropped in enumerate(sorted({r["layers_dropped"] for r in rows})):
-        line, style = [r for r in rows if r["layers_dropped"] == dropped], line_style(index)
-        metric = [r["metric_reported"] for r in line]
-        size = [100 * r["remaining"] for r in line]
-        by_size.plot(size, metric, lw=1.5, label=f"{dropped} dropped", **style)
-        by_latency.plot([1000 * (r["latency"] or 0) for r in line], metric, ls="", **style)
-    for axes in (by_size, by_latency):
+    fusions = sorted({r["fusion"] for r in all_rows}, key=lambda name: name != "last")
+    counts = sorted({r["layers_dropped"] for r in rows})
+    for axes, column, scale in ((by_size, "remaining", 100), (by_latency, "latency", 1000)):
+        for r in (r for r in rows if r[column] is not None):
+            colour, marker = _mix_style(r, fusions, counts)
+            fill = colour if r["distilled"] else "white"
+            x, y = scale * r[column], r["metric_reported"]
+            if r["on_frontier"]:
+                axes.plot(x, y, "o", ms=14, mfc="none", mec="0.3", lw=0.8)
+            axes.plot(x, y, marker, ms=7, mfc=fill, mec=colour, mew=1.5)
+        for r in (r for r in all_rows if r["size"] == 1):
+            colour = _COLOURS[fusions.index(r["fusion"])]
+            axes.axhline(r["metric_reported"], color=colour, ls="--", lw=1)
         axes.grid(alpha=0.25)
-        for row in all_rows:
-            if row["size"] == 1:
-                axes.axhline(row["metric_reported"], color="0.5", ls="--", lw=1)
     _with_sizes(by_size)
     by_size.set_ylabel(f"{metric_name} (dashes: nothing dropped or pruned)")
     by_latency.set_xlabel("latency of a forward, ms (dense kernels)")
-    if rows:
-        by_size.legend(frameon=False, fontsize=8)
+    _add_mix_legend(by_latency, fusions, counts)
     return save_figure(figure, file)
+
+
+def _mix_style(row: Row, fusions: Sequence[str], counts: Sequence[int]) -> tuple[str, str]:
+    colour = _COLOURS[fusions.index(row["fusion"]) % len(_COLOURS)]
+    return colour, _MARKERS[counts.index(row["layers_dropped"]) % len(_MARKERS)]
+
+
+def _add_mix_legend(axes: Axes, fusions: Sequence[str], counts: Sequence[int]) -> None:
+    for index, fusion in enumerate(fusions):
+        axes.plot([], [], lw=4, color=_COLOURS[index % len(_COLOURS)], label=fusion)
+    for index, count in enumerate(counts):
+        marker = _MARKERS[index % len(_MARKERS)]
+        axes.plot([], [], marker, color="0.3", mfc="white", label=f"{count} layers dropped")
+    axes.plot([], [], "o", color="0.3", label="filled: with a teacher")
+    axes.plot([], [], "o", ms=12, mfc="none", mec="0.3", label="on the frontier")
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def mixing_figure(weights: Sequence[float], gamma: float | None = None) -> Figure:

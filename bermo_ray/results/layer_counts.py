@@ -14,6 +14,7 @@ import pyarrow as pa
 from bermo_ray.errors import UserError
 from bermo_ray.models.layer_strategies import most_droppable
 from bermo_ray.record import Status
+from bermo_ray.results.pairing import common_cells
 from bermo_ray.results.schemas import COUNTS, LOSSES, SIGNIFICANCE_LEVEL
 from bermo_ray.results.significance import Predictions, compare_predictions, verification_rows
 from bermo_ray.results.verdicts import Estimate, compare_by_seed
@@ -64,15 +65,13 @@ def compare_at_half(table: pa.Table, first: Sequence[str], second: Sequence[str]
     """
     rows = with_dropping(table)
     gone, left = (rows[name].to_pylist() for name in ("layers_dropped", "layers_left"))
-    names = list(zip(rows["task"].to_pylist(), rows["backbone"].to_pylist(), strict=True))
     sides: list[str | None] = []
     for dropping, lost, kept in zip(rows["dropping"].to_pylist(), gone, left, strict=True):
         is_asked = dropping == "none" or (lost and kept and abs(lost - kept) <= 1)
         side = "second" if dropping in second else "first" if dropping in first else None
         sides.append(side if is_asked else None)
-    known = {(*name, side) for name, side in zip(names, sides, strict=True)}
-    both = [{(*name, "first"), (*name, "second")} <= known for name in names]
-    rows = rows.append_column("side", pa.array(sides, pa.string())).filter(pa.array(both))
+    rows = rows.append_column("side", pa.array(sides, pa.string()))
+    rows = common_cells(rows, "side", "first", "second", ("task", "backbone"))
     over = ("task", "backbone", "dropping")
     return compare_by_seed(rows, "side", "first", "second", over=over)
 
@@ -186,9 +185,7 @@ def layer_losses(
     return pa.Table.from_pylist(losses, schema=LOSSES)
 
 
-def _reported_interval(
-    undropped: Sequence[Row], rows: Sequence[Row]
-) -> tuple[float, float] | None:
+def _reported_interval(undropped: Sequence[Row], rows: Sequence[Row]) -> tuple[float, float] | None:
     if rows is undropped:
         return None
     return loss_interval(

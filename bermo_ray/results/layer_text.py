@@ -75,9 +75,13 @@ def _losses_table(backbone: str, rows: list[Row]) -> Table:
             table.add_row("", strategy, *(_loss_cell(cells.get(count)) for count in counts))
             paper = [told.get((task, encoder, strategy, count)) for count in counts]
             if any(value is not None for value in paper):
-                table.add_row("", "  in the paper", *("" if v is None else f"{v:.2f}" for v in paper))  # fmt: skip # noqa: E501
+                table.add_row("", "  in the paper", *map(_paper_cell, paper))
         table.add_section()
     return table
+
+
+def _paper_cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} "
 
 
 def _loss_cell(row: Row | None) -> str:
@@ -101,27 +105,37 @@ def describe_tests(losses: pa.Table) -> list[str]:
     ]
 
 
-def savings_table(losses: pa.Table, strategy: str = "top") -> Table:
+def savings_tables(losses: pa.Table, times: pa.Table, strategy: str = "top") -> list[Any]:
     """What one strategy costs and saves on the mean over tasks, as a rich table (layer dropping,
     Table 3), beside the paper's numbers of that encoder or, where it has none, of BERT without the
-    same share of its layers."""
-    title = f"{strategy.capitalize()} layers dropped, mean over tasks"
-    table = _plain_table(title)
-    names = ("points\nlost", "parameters\nsaved", "training\nspeed", "inference\ntime saved")
-    for name in ("encoder", "dropped", *names, *("paper:\nlost", "saved", "speed", "time")):
+    same share of its layers; a line on how time was measured; :func:`rivals_table`, if there is
+    one."""
+    table = _plain_table(f"{strategy.capitalize()} layers dropped, mean over tasks")
+    names = ("points\nlost", "weights\nsaved", "training\nspeed", "inference\ntime saved")
+    for name in ("encoder", "layers\ndropped", *names):
         table.add_column(name, justify="left" if name == "encoder" else "right")
     told = _published_savings()
     for row in average_savings(losses, strategy):
         encoder, depth = Path(row["backbone"]).name, row["depth"]
-        same_share = row["layers_dropped"] * _DEPTH / depth
-        paper = told.get((encoder, same_share)) or told.get(("bert-base-uncased", same_share), {})
-        table.add_row(
-            encoder,
-            f"{row['layers_dropped']} of {depth}",
-            *_savings_cells(row),
-            *_savings_cells(paper),
-        )
-    return table
+        table.add_row(encoder, f"{row['layers_dropped']} of {depth}", *_savings_cells(row))
+        share = row["layers_dropped"] * _DEPTH / depth
+        name = encoder if (encoder, share) in told else "bert-base-uncased"
+        if (name, share) in told:
+            paper = f"  paper: {name}"
+            table.add_row(paper, f"{share:g} of {_DEPTH}", *_savings_cells(told[name, share]))
+    rivals = rivals_table(losses)
+    return [table, *_describe_times(times), *([rivals] if rivals else [])]
+
+
+def _describe_times(times: pa.Table) -> list[str]:
+    """Which rows the time of inference was measured on, a line for each task and number of rows."""
+    kinds: dict[tuple[str, int], set[int]] = {}
+    for row in times.to_pylist():
+        kinds.setdefault((row["task"], row["rows"]), set()).add(row["round"])
+    return [
+        f"inference on {rows} dev rows of {task} in batches of 32, median of {len(rounds)} rounds"
+        for (task, rows), rounds in kinds.items()
+    ]
 
 
 def average_savings(losses: pa.Table, strategy: str = "top") -> list[Row]:
@@ -154,13 +168,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _savings_cells(row: Mapping[str, Any]) -> list[str]:
-    cells = {
-        name: row[name] for name in ("loss", "saved", "train_speedup", "time_saved") if name in row
-    }
-    formats = {"loss": "{:.2f}", "saved": "{:.0%}", "train_speedup": "{:.2f}×"}
+    forms = {"loss": ".2f", "saved": ".0%", "train_speedup": ".2f", "time_saved": ".0%"}
+    units = {"train_speedup": "×"}
     return [
-        "" if cells.get(name) is None else formats.get(name, "{:.0%}").format(cells[name])
-        for name in ("loss", "saved", "train_speedup", "time_saved")
+        "" if row[name] is None else format(row[name], form) + units.get(name, "")
+        for name, form in forms.items()
     ]
 
 
@@ -214,4 +226,11 @@ def _points(values: Mapping[str, float | None], tasks: list[str]) -> list[str]:
 
 
 def _plain_table(title: str) -> Table:
-    return Table(title=title, box=None, title_justify="left", title_style="bold", padding=(0, 1))
+    return Table(
+        title=title,
+        box=None,
+        title_justify="left",
+        title_style="bold",
+        padding=(0, 1),
+        min_width=len(title),
+    )

@@ -80,13 +80,19 @@ COUNTS = make_schema(
 )
 MIXES = make_schema(
     ("size", NUMBER, "share of the encoder's prunable weights asked for"),
+    ("fusion", TEXT, ""),
+    ("distilled", FLAG, "whether a teacher was learned from"),
     ("layers_dropped", INTEGER, "how many"),
     ("target_density", NUMBER, "density asked for in the layers left; null: not pruned"),
     ("remaining", NUMBER, "share of the encoder's parameters left, mean over seeds"),
     ("metric_selection", NUMBER, "mean over seeds; what mixes are chosen by"),
     ("metric_reported", NUMBER, "mean over seeds; of rows that chose nothing"),
-    ("reported_sd", NUMBER, "of metric_reported over seeds; null of one"),
-    ("latency", NUMBER, "seconds of a dense forward; median over trials of that depth"),
+    ("reported_interval", NUMBER, "half of that mean's 95 % interval; null of one seed"),
+    (
+        "latency",
+        NUMBER,
+        "seconds of a dense forward; median over trials of that depth and fusion",
+    ),
     ("seeds", INTEGER, ""),
     ("best", FLAG, "the highest mean metric_selection of its size"),
     (

@@ -1,4 +1,4 @@
-"""Every seed of an arm by itself: in a terminal of 80 columns, and as dots in a figure."""
+"""Every seed of an arm by itself: in a terminal of 80 columns, as dots, and as a curve."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bermo_ray.record import Status
 from bermo_ray.results.figures import line_style, save_figure
-from bermo_ray.results.means import REPORTED
+from bermo_ray.results.means import REPORTED, completed, mean_over_seeds, select
 from bermo_ray.results.stability import measure_stability
 
 _DODGE = 0.16  # of the way from seed to seed, between the dots of two arms
@@ -112,6 +112,9 @@ def seeds_figure(
         axes.plot(x, [low - 2 * step] * len(x), ls="", mew=2, **crosses)
     if any(_diverged(status) for status, _ in cells.values()):
         axes.axhspan(low - 3 * step, low - step, color="0.93", zorder=0)
+        # The band is no part of the scale.
+        axes.set_yticks([tick for tick in axes.get_yticks() if low - step < tick <= high + step])
+        axes.set_ylim(low - 3 * step, high + step)
         axes.text(len(seeds) - 0.5, low - 2 * step, "diverges ", ha="right", va="center", size=8)
     axes.set_xticks(range(len(seeds)), [str(seed) for seed in seeds])
     axes.set_xlim(-0.5, len(seeds) - 0.5)
@@ -120,6 +123,34 @@ def seeds_figure(
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(axis="y", alpha=0.25)
     axes.legend(edgecolor="none", framealpha=0.7, fontsize=8)
+    return save_figure(figure, file)
+
+
+def curves_figure(
+    table: pa.Table, x: str, arm: str, label: str, file: Path, panel: str, scale: float = 100.0
+) -> Path:
+    """The mean over seeds along ``x`` for each arm, each seed's own curve faint behind it, and a
+    panel for each value of ``panel``, to a PNG. A run that diverged is no point of a curve."""
+    panels = list(dict.fromkeys(table[panel].to_pylist()))
+    figure = Figure(figsize=(1 + 4 * len(panels), 3.8), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, value in zip(grid, panels, strict=True):
+        rows = select(table, **{panel: value})
+        for index, name in enumerate(_arms(table, arm)):
+            style, trials = line_style(index), completed(select(rows, **{arm: name}))
+            for seed in dict.fromkeys(trials["seed"].to_pylist()):
+                curve = select(trials, seed=seed).sort_by(x)
+                y = scale * curve[REPORTED].to_numpy()
+                axes.plot(curve[x].to_numpy(), y, lw=0.8, alpha=0.45, **style | {"ms": 2})
+            means = mean_over_seeds(trials, (x,)).sort_by(x)
+            y = scale * means["mean"].to_numpy()
+            axes.plot(means[x].to_numpy(), y, lw=2, label=str(name), **style)
+        axes.set_xticks(sorted(set(rows[x].to_pylist())))
+        axes.set_xlabel(x.replace("_", " "))
+        axes.set_title(f"{value}: seeds and their mean", loc="left", fontsize=9)
+        axes.grid(alpha=0.25)
+    grid[0].set_ylabel(label)
+    grid[-1].legend(edgecolor="none", framealpha=0.7, fontsize=8)
     return save_figure(figure, file)
 
 

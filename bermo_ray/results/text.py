@@ -1,7 +1,7 @@
 """Tables for people: Arrow rows in a terminal of 80 columns."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from bermo_ray.intervals import mean_half_width
 from bermo_ray.record import Status
 from bermo_ray.results.choice import describe_choice
+from bermo_ray.results.published import published_values
 from bermo_ray.search.layer_count_search import is_within
 
 Justify = Literal["left", "right"]
@@ -201,19 +202,32 @@ def _mean_hypervolume(values: Sequence[float | None]) -> str:
 
 def counts_table(counts: pa.Table) -> Table:
     """Layers that tasks can spare, as a rich table (layer dropping, Table 4): the count, and in
-    brackets the points lost on the other half of the dev set; a star where McNemar's p < 0.05."""
+    brackets the points lost on the other half of the dev set; a star where McNemar's p < 0.05.
+    Below a task and encoder of Table 4 stands what that has."""
     thresholds = sorted(set(counts["threshold"].to_pylist()))
     names = ("task", "encoder", *(f"within {t:g}" for t in thresholds), "trainings")
     table = _table("Layers to spare (lost on the other dev half)", names, text_columns=2)
+    keys = ("task", "backbone", "threshold", "quantity")
+    told = published_values("layer_dropping", "T4", keys)
     lines: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for row in counts.to_pylist():
         lines.setdefault((row["task"], row["backbone"]), {})[row["threshold"]] = row
     for (task, backbone), cells in lines.items():
-        any_row = next(iter(cells.values()))
+        any_row, encoder = next(iter(cells.values())), _encoder(backbone)
         spent = f"{any_row['trainings']} of {any_row['grid']}"
         shown = (_count_cell(cells[threshold]) for threshold in thresholds)
-        table.add_row(task, _encoder(backbone), *shown, spent)
+        table.add_row(task, encoder, *shown, spent)
+        if any((task, encoder, threshold, "loss") in told for threshold in thresholds):
+            paper = (_published_count(told, task, encoder, threshold) for threshold in thresholds)
+            table.add_row("", "  in the paper", *paper)
     return table
+
+
+def _published_count(
+    told: Mapping[tuple[Any, ...], float], task: str, encoder: str, threshold: float
+) -> str:
+    cell = [told.get((task, encoder, threshold, name)) for name in ("layers_dropped", "loss")]
+    return "" if cell[0] is None or cell[1] is None else f"{cell[0]:g} ({cell[1]:.2f})"
 
 
 def _count_cell(row: dict[str, Any]) -> str:
@@ -266,22 +280,24 @@ def _sorted_names(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def mixes_table(mixes: pa.Table, metric_name: str) -> Table:
-    """Dropping and pruning at equal sizes, as a rich table; a star on the best of a size, an f on
-    what no mix beats in size, metric and latency at once, both by ``metric_selection``; the metric
-    shown is ``metric_reported``."""
-    names = ("size", "dropped", "pruned to", "remaining", metric_name, "latency", "p", "")
-    table = _table("Mixes of the same size", names)
+    """Mixes of fusion, teacher, dropping and pruning at equal sizes, as a rich table; a star on the
+    best of a size, an f on what no mix beats in size, metric and latency at once, both by
+    ``metric_selection``; the metric shown is ``metric_reported``, ± half of its 95 % interval."""
+    names = ("layers\ndropped", "pruned\nto", "weights\nleft", metric_name, "latency", "p", "")
+    table = _table("Mixes of the same size", ("size", "fusion", "teacher", *names), text_columns=3)
+    table.padding = (0, 1, 0, 0)
     previous = None
     for row in mixes.to_pylist():
         if previous is not None and row["size"] != previous:
             table.add_section()
-        spread = f" ± {row['reported_sd']:.3f}" if row["reported_sd"] is not None else ""
         table.add_row(
-            f"{row['size']:.1%}" if row["size"] != previous else "",
+            f"{row['size']:.0%}" if row["size"] != previous else "",
+            row["fusion"],
+            "yes" if row["distilled"] else "no",
             str(row["layers_dropped"]),
             _number(row["target_density"], ".1%"),
             f"{row['remaining']:.1%}",
-            f"{row['metric_reported']:.4f}{spread}",
+            f"{row['metric_reported']:.4f}{_plus_minus(row['reported_interval'])}",
             _number(row["latency"] and 1000 * row["latency"], ".1f", " ms"),
             _number(row["p_value"], ".2f"),
             ("*" if row["best"] else "") + ("f" if row["on_frontier"] else ""),

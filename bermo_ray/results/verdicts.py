@@ -141,7 +141,7 @@ def compare_shares(first: tuple[int, int], second: tuple[int, int], scale: float
 
     >>> far = compare_shares((8, 10), (0, 10))
     >>> round(far.value, 3), round(far.low, 3), round(far.high, 3)
-    (-0.8, -0.943, -0.382)
+    (-0.8, -0.943, -0.384)
     """
     from scipy.stats import binomtest
 
@@ -225,6 +225,7 @@ class Verdict:
     sentence: str
     study: str = ""
     command: str = ""
+    confidence: float = CONFIDENCE  # of the interval
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and Arrow."""
@@ -254,7 +255,10 @@ def judge(claim: Claim, where: str, estimate: Callable[[], Estimate]) -> Verdict
         return Verdict(*about, None, None, None, 0, Outcome.NO_ANSWER, sentence)
     outcome = _weigh(claim, found)
     sentence = f"{where}: {claim.quantity} {_describe(found, claim.unit)}: {outcome}"
-    return Verdict(*about, found.value, found.low, found.high, found.count, outcome, sentence)
+    return Verdict(
+        *about, found.value, found.low, found.high, found.count, outcome, sentence,
+        confidence=found.confidence,
+    )  # fmt: skip
 
 
 def _weigh(claim: Claim, found: Estimate) -> Outcome:
@@ -300,8 +304,9 @@ VERDICTS = make_schema(
     ("unit", TEXT, "of the numbers"),
     ("where", TEXT, "on what it was looked at here"),
     ("value", NUMBER, "the estimate; null where there is no answer"),
-    ("low", NUMBER, "lower end of its 95 % interval; null where there is none"),
+    ("low", NUMBER, "lower end of its interval; null where there is none"),
     ("high", NUMBER, "upper end of that"),
+    ("confidence", NUMBER, "of the interval: 0.95, or more where several are made at once"),
     ("count", INTEGER, "seeds, or other cases, that it stands on"),
     ("outcome", TEXT, ", ".join(Outcome)),
     ("sentence", TEXT, "the verdict in words"),

@@ -32,7 +32,9 @@ class Recommended:
 # the surroundings of the papers' settings (BERMo, Table 9: λ 45–175, rate 3e-5, score rate
 # 1e-2–1e-1, 6–10 epochs; layer dropping: three epochs of batches of 32). On the shipped encoder
 # BERMo loses about as many weights at a quarter of plain BERT's λ: each layer has but a share of
-# the mix, so that the task's gradient has less to set against the penalty's.
+# the mix, so that the task's gradient has less to set against the penalty's. The single λ of `l0`
+# and `soft_movement` were looked for by hand, where both fusions keep 20 to 35 % of the weights and
+# most of the accuracy on `tense`.
 _EMBEDDED = {
     "dense": Recommended(3, 16, learning_rate=6.7e-4),
     "movement": Recommended(
@@ -47,7 +49,7 @@ _EMBEDDED = {
         learning_rates=(1e-3, 1.8e-3), score_learning_rates=(8e-2, 1.4e-1),
         multipliers=(5.0, 50.0), multipliers_by_fusion={"bermo": (1.2, 12.0)},
         settings={"pruning": {"method": "l0", "multiplier": 30.0}},
-        settings_by_fusion={"bermo": {"pruning__multiplier": 8.0}},
+        settings_by_fusion={"bermo": {"pruning__multiplier": 6.0}},
     ),
     "soft_movement": Recommended(
         4, 16, learning_rate=1e-3, score_learning_rate=1.5e-1,
@@ -57,7 +59,7 @@ _EMBEDDED = {
         settings_by_fusion={"bermo": {"pruning__multiplier": 40.0}},
     ),
     "few_shot": Recommended(
-        50, 16, learning_rate=1e-3, settings={"mode": "features", "final_checkpoint": "best"}
+        25, 16, learning_rate=1e-3, settings={"mode": "features", "final_checkpoint": "best"}
     ),
     "masked": Recommended(
         4, 16, learning_rate=3e-4, settings={"final_checkpoint": "best_loss"}

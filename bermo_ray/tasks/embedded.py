@@ -1,11 +1,13 @@
 """The embedded language's tasks: generated where they are needed, no files, no network."""
 
 import hashlib
+from dataclasses import replace
 from functools import cache, partial
 
 import pyarrow as pa
 
 from bermo_ray.language import tasks as language
+from bermo_ray.language.dialects import DIALECTS, TASK, generate_dialect
 from bermo_ray.tasks.heads import HEADS
 from bermo_ray.tasks.sources import Rows
 from bermo_ray.tasks.task import Task
@@ -23,8 +25,9 @@ _EXTRA_METRICS = {
 
 
 def tasks() -> dict[str, Task]:
-    """All embedded tasks by name."""
-    return {name: _task(spec) for name, spec in language.TASKS.items()}
+    """All embedded tasks by name, and the dialects of one of them."""
+    specs = language.TASKS | {name: replace(language.TASKS[TASK], name=name) for name in DIALECTS}
+    return {name: _task(spec) for name, spec in specs.items()}
 
 
 def _task(spec: language.Spec) -> Task:
@@ -43,10 +46,11 @@ def _task(spec: language.Spec) -> Task:
 
 def _open(name: str, data: Data, part: str) -> Rows:
     count = _count_rows(data, part)
+    generate = generate_dialect if name in DIALECTS else language.generate
 
     @cache
     def read() -> pa.Table:
-        return _with_answer_lists(language.generate(name, part, count, _CORPUS_SEED))
+        return _with_answer_lists(generate(name, part, count, _CORPUS_SEED))
 
     def stamp() -> bytes:
         sink = pa.BufferOutputStream()

@@ -106,3 +106,28 @@ def _time_round(
                 torch.cuda.synchronize(device)
             seconds[left] += time.perf_counter() - start
     return seconds
+
+
+def measure_encoders(
+    bases: Iterable[Trial], table: pa.Table, gpus: bool = False, threads: int = 1
+) -> pa.Table:
+    """:func:`inference_times` of every encoder with as many layers as the trials of a table have
+    left, on the dev rows of QQP, as in Table 3, or else of the encoder's first task.
+
+    Args:
+        bases: A trial for each task and encoder.
+        table: Results.
+        gpus: Whether to run on a GPU, where this machine has one.
+        threads: Of torch, on a CPU.
+    """
+    device = torch.device("cuda" if gpus and torch.cuda.is_available() else "cpu")
+    by_encoder: dict[str, Trial] = {}
+    for base in bases:
+        if base.backbone not in by_encoder or base.data.task == "qqp":
+            by_encoder[base.backbone] = base
+    rows = table.select(["backbone", "layers_left"]).to_pylist()
+    parts = [INFERENCE_TIMES.empty_table()]
+    for backbone, base in by_encoder.items():
+        depths = {r["layers_left"] for r in rows if r["backbone"] == backbone and r["layers_left"]}
+        parts.append(inference_times(base, depths, device=device, threads=threads))
+    return pa.concat_tables(parts)

@@ -1,13 +1,12 @@
 """Bad input: one clear line each, before any trial starts, exit code 2."""
 
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bermo_ray.command_line.frontier_study import report_frontier
-from bermo_ray.command_line.shell import run_study
 from bermo_ray.errors import UserError
 from bermo_ray.training.check import check_trials
 from bermo_ray.trial import Trial
@@ -22,12 +21,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.delenv("BERMO_DATA", raising=False)
         monkeypatch.setattr(sys, "argv", [f"studies/{name}.py", *options])
-        script = load_script(name)
-        report = getattr(script, "report", report_frontier)
         code = 0
         try:
-            teachers = getattr(script, "teachers", None)
-            run_study(name, script.Options, script.plan, report, teachers)
+            runpy.run_path(str(ROOT / "studies" / f"{name}.py"), run_name="__main__")
         except SystemExit as end:
             code = int(end.code or 0)
         shown = capsys.readouterr()
@@ -168,10 +164,10 @@ def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
         ),
         ("layer_drop", ["--counts", "-1"], "--counts: got -1, expected greater"),
         ("optimal_layers", ["--thresholds", "-1"], "--thresholds: got [-1.0], expected points"),
-        ("drop_and_prune", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
-        ("drop_and_prune", ["--counts", "6"], "--counts: got 6, expected 0 <= count < 6 layers"),
+        ("everything", ["--sizes", "1.5"], "--sizes: got 1.5, expected 0 < size < 1"),
+        ("everything", ["--counts", "6"], "--counts: got 6, expected 0 <= count < 6 layers"),
         (
-            "drop_and_prune",
+            "everything",
             ["--method", "movement"],
             "--method: got 'movement', expected one that learns λ",
         ),

@@ -37,7 +37,7 @@ def trials(**metrics: tuple[float | None, ...]) -> pa.Table:
 def test_the_interval_of_k_changes_is_wider() -> None:
     assert corrected_confidence(1) == 0.95
     assert corrected_confidence(4) == pytest.approx(0.9875)
-    table = trials(default=(0.80, 0.82), a=(0.90, 0.92), b=(0.81, 0.83), last=(0.50, 0.52))
+    table = trials(a=(0.90, 0.92), default=(0.80, 0.82), b=(0.81, 0.83), last=(0.50, 0.52))
     changes = compare_changes(table, DEFAULT, [PLAIN])
     assert changes.schema.equals(CHANGES)
     default, a, b, last = changes.to_pylist()
@@ -91,13 +91,15 @@ def test_where_none_is_settled_the_clearest_is_judged() -> None:
     )  # fmt: skip
 
 
-def test_one_seed_has_no_interval_and_nothing_in_common_no_verdict() -> None:
+def test_one_seed_has_no_interval_and_nothing_in_common_no_answer() -> None:
     table = trials(default=(0.8,), a=(0.9,), b=(0.85,))
     (verdict,) = judge_changes(table, compare_changes(table, DEFAULT), MATTERS, "here")
     assert "the clearest, a, is better" in verdict.quantity
     assert (verdict.low, verdict.outcome) == (None, "not settled")
     lost = trials(default=(None,), a=(0.9,))
-    assert judge_changes(lost, compare_changes(lost, DEFAULT), MATTERS, "here") == []
+    (verdict,) = judge_changes(lost, compare_changes(lost, DEFAULT), MATTERS, "here")
+    assert verdict.outcome == "no answer"
+    assert verdict.sentence.startswith("here: no answer: none of 1 single changes completed with")
 
 
 def test_the_figure_has_differences_and_the_table_choices_and_values() -> None:

@@ -12,6 +12,7 @@ from bermo_ray.intervals import welch_half_width
 from bermo_ray.results.convergence import (
     MATCHES,
     compare_epochs,
+    describe_levels,
     describe_matches,
     epochs_at,
     epochs_to_reach,
@@ -80,6 +81,16 @@ def test_the_ratio_of_epochs_and_its_reciprocal() -> None:
     assert swapped.value == pytest.approx(2)
     assert estimate.high is not None
     assert swapped.low == pytest.approx(1 / estimate.high)
+
+
+def test_seeds_that_are_there_at_once_are_counted() -> None:
+    lost = arm("last", (None, None, None), task="u")
+    assert describe_levels(pa.concat_tables([lost, BOTH]), "fusion", ("last", "bermo")) == [
+        "t on b: the highest level that all reach is 80.00: 1 of 4 curves are there with the "
+        "fewest epochs, 2, which draws the ratio towards 1"
+    ]
+    (line,) = describe_levels(LAST, "fusion", ("last",))
+    assert line.endswith("0 of 2 curves are there with the fewest epochs, 2")
 
 
 def test_what_keeps_epochs_from_being_compared() -> None:

@@ -19,7 +19,7 @@ from tests.support.result_rows import points, seeded
 def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[pa.Table], Axes]:
     """Draws a frontier and gives its axes."""
     drawn: list[Figure] = []
-    save = figures_module._save
+    save = figures_module.save_figure
 
     def keep(figure: Figure, file: Path) -> Path:
         drawn.append(figure)
@@ -30,7 +30,7 @@ def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[pa.Table]
         assert file.read_bytes().startswith(b"\x89PNG")
         return drawn[-1].axes[0]
 
-    monkeypatch.setattr(figures_module, "_save", keep)
+    monkeypatch.setattr(figures_module, "save_figure", keep)
     return axes_of
 
 

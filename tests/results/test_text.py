@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from bermo_ray.results import figures, frontier, layer_counts, layer_losses, text
+from bermo_ray.results import figures, frontier, layer_counts, layer_losses, layer_text, text
 from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.schemas import AREAS, LEVELS, MIXES, RATIOS, SIZES
 from bermo_ray.training.layer_scores import SCORES
@@ -32,9 +32,13 @@ def test_losses_and_counts(tmp_path: Path) -> None:
         row(0, 0.5, (0.5, 0.5), task="entities", status="diverged"),
     )  # fmt: skip
     losses = layer_losses(rows)
-    lines = shown(text.losses_table(losses))
-    assert "tense b undropped 0 0.9100 0.00 M 1.00× 1.00×" in lines
-    assert "top 6 0.8100 +10.00 0.00 M 2.00× 2.00×" in lines
+    (losses_view,) = layer_text.losses_tables(losses)
+    assert shown(losses_view)[1:] == [
+        "task strategy 3 dropped 6 dropped",
+        "entities undropped: 50.00",
+        "tense undropped: 91.00",
+        "top 1.00 10.00",
+    ]
     counts = layer_counts(rows, (1.0, 2.0))
     lines = shown(text.counts_table(counts))
     assert lines[-1] == "tense b 3 (1.00) 3 (1.00) 3 of 12"
@@ -187,22 +191,20 @@ def test_scores() -> None:
 
 
 def test_mixes(tmp_path: Path) -> None:
-    base = {"remaining": 0.5, "metric_reported": 0.9, "latency": 0.02, "seeds": 1, "best": False}
+    base = {
+        "remaining": 0.5, "metric_reported": 0.9, "latency": 0.02, "seeds": 1, "best": False,
+        "fusion": "last", "distilled": False,
+    }  # fmt: skip
+    pruned = {"target_density": 0.75, "p_value": 0.04, "on_frontier": False}
+    taught = {"fusion": "bermo", "distilled": True, "reported_interval": 0.01}
     rows = [
         base | {"size": 1.0, "layers_dropped": 0, "best": True, "on_frontier": True},
-        base
-        | {
-            "size": 0.5,
-            "layers_dropped": 2,
-            "target_density": 0.75,
-            "p_value": 0.04,
-            "on_frontier": False,
-        },
+        base | {"size": 0.5, "layers_dropped": 2} | pruned | taught,
     ]
     mixes = pa.Table.from_pylist(rows, schema=MIXES)
     lines = shown(text.mixes_table(mixes, "accuracy"))
-    assert lines[-2] == "100.0% 0 50.0% 0.9000 20.0 ms *f"
-    assert lines[-1] == "50.0% 2 75.0% 50.0% 0.9000 20.0 ms 0.04"
+    assert lines[-2] == "100% last no 0 50.0% 0.9000 20.0 ms *f"
+    assert lines[-1] == "50% bermo yes 2 75.0% 50.0% 0.9000 ±0.010 20.0 ms 0.04"
     file = figures.mixes_figure(mixes, "accuracy", tmp_path / "mixes.png")
     assert file.read_bytes().startswith(b"\x89PNG")
 

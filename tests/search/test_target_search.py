@@ -16,6 +16,7 @@ from bermo_ray.command_line import frontier_study
 from bermo_ray.command_line.frontier_study import ANSWERS
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
+from bermo_ray.results import earlier as earlier_trials
 from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.plan import Dialogue
 from bermo_ray.search.sampler import CONSTRAINT
@@ -23,6 +24,7 @@ from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.target import Target
 from bermo_ray.search.target_search import Phase, TargetSearch
 from bermo_ray.trial import L0, Data, Penalized, Trial
+from tests.support.result_rows import result_table
 
 LAMBDA, RATE = "pruning__multiplier", "optimizer__learning_rate"
 DENSE = 0.95
@@ -256,13 +258,14 @@ def test_trials_on_other_data_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> 
             "metric": 0.5,
             "metric_selection": 0.4,
             "remaining": 0.5,
+            "run_id": folder,
             "started": datetime(2026, 1, 1, tzinfo=UTC),
             "seconds": 1.0,
             "trial_json": Trial(data=Data(task="text", data_dir=folder)).to_json(),
         }
         for folder in ("one", "other")
     ]
-    monkeypatch.setattr(frontier_study, "load_all", lambda uri: pa.Table.from_pylist(rows))
+    monkeypatch.setattr(earlier_trials, "load_all", lambda uri: result_table(*rows))
     options = frontier_study.FrontierOptions(task="text")
     earlier = frontier_study.read_earlier(options, "one")
     assert [trial.data.data_dir for trial, _ in earlier] == ["one"]

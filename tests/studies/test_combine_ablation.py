@@ -47,9 +47,7 @@ def test_default_trials_change_one_thing_each() -> None:
     assert len({t.replace(fusion=Fusion(), seed=0).id for t in grid}) == 1  # all else is equal
     standalone = load_script("standalone")
     dense = {t.id for t in standalone.plan(standalone.Options()).trials}
-    taken = {t.id for name in ("default", "last (BERT)") for t in trials[name]}
-    assert len(taken) == 6
-    assert taken <= dense
+    assert len({t.id for t in grid} & dense) == 2 * 3  # the default and plain BERT
 
 
 def test_papers_trials_have_the_settings_of_a_1_1_and_twelve_layers() -> None:
@@ -72,8 +70,10 @@ def test_some_choices_alone() -> None:
 
 
 def test_what_is_varied_can_not_be_set(tiny: str) -> None:
-    with pytest.raises(UserError, match="fusion.norm: this study varies it; leave it out"):
-        script.plan(script.Options(overrides=("fusion.norm=stack",)))
+    with pytest.raises(UserError, match="^set: it makes 'dropout: 0' the default; leave it out"):
+        script.plan(script.Options(overrides=("fusion.dropout=0.0",)))
+    with pytest.raises(UserError, match="fusion.dropout: this study varies it; leave it out"):
+        script.plan(script.Options(overrides=("fusion.dropout=0.2",)))
     with pytest.raises(UserError, match="^backbones: .* layers, expected 5 or more"):
         script.plan(script.Options(backbones=(tiny,)))
 
@@ -88,7 +88,7 @@ def test_the_verdict_names_what_differs(tmp_path: Path) -> None:
             "metric": metrics.get(name, 0.80) + 0.002 * trial.seed,
         }
         for name, group in script.make_trials(options).items()
-        for trial in group
+        for trial in options.make_grid(group).trials
     ]  # fmt: skip
     session = FakeSession(options, tmp_path, where="here")
     script.report(session, result_table(*rows))
@@ -97,6 +97,7 @@ def test_the_verdict_names_what_differs(tmp_path: Path) -> None:
     assert verdict.quantity == "of 3 single changes norm: none is worse than the default by"
     assert verdict.outcome == "agrees"
     lines = [line.split() for line in session.printed().splitlines()]
-    assert "norm none 70.20 -10.00 -10.64 to -9.36 settled".split() in lines
+    # Welch's t of 4 degrees at 98.3 %: 3.961 · 0.2 · √(2/3) = 0.65 points.
+    assert ["norm", "none", "70.20", "-10.00", "-10.65", "to", "-9.35", "settled"] in lines
     assert all(len(line) <= 80 for line in session.printed().split("verdict")[0].splitlines())
-    assert (tmp_path / "combine_ablation.png").is_file()
+    assert (tmp_path / "ablation.png").is_file()

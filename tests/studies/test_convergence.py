@@ -28,7 +28,7 @@ def test_default_trials_vary_epochs_and_share_four_with_stability() -> None:
         start.replace(fusion__name=fusion, seed=seed, epochs=epochs).id
         for fusion in ("last", "bermo")
         for seed in options.seeds
-        for epochs in (2, 3, 4, 6)
+        for epochs in (1, 2, 3, 4, 6)
     }
     stability = load_script("stability")
     shared = {t.id for t in stability.plan(stability.Options()).trials} & {t.id for t in trials}

@@ -2,6 +2,7 @@
 minimal budget, all into one store."""
 
 import json
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bermo_ray.command_line.frontier_study import report_frontier
-from bermo_ray.command_line.shell import run_study
 from bermo_ray.record import Status
 from bermo_ray.results.verdict_store import load_verdicts
 from bermo_ray.results.verdicts import VERDICT_FILE, parse_verdicts
@@ -20,6 +19,7 @@ from tests.support.studies import ROOT, load_script
 STUDIES = sorted(file.stem for file in (ROOT / "studies").glob("*.py"))
 SMALL = ("--train-rows", "96", "--dev-rows", "40", "--seeds", "0", "1")
 SHORT = (*SMALL, "--epochs", "1")
+FEW = ("--dev-rows", "40", "--seeds", "0", "1")
 # A few short trials each; where studies share a trial, the later one takes it from the store.
 MINIMAL: dict[str, tuple[str, ...]] = {
     "probing": (*SHORT, "--tasks", "tense"),
@@ -27,8 +27,26 @@ MINIMAL: dict[str, tuple[str, ...]] = {
     "stability": SHORT,
     "convergence": (*SMALL, "--epoch-counts", "1", "2"),
     "pruning_methods": (*SHORT, "--methods", "movement", "l0"),
+    "distillation": SHORT,
     "l0_frontier": (*SHORT, "--trials", "1", "--dense-trials", "1"),
     "soft_movement_frontier": (*SHORT, "--trials", "1", "--dense-trials", "1"),
+    "combine_ablation": (*SHORT, "--choices", "norm"),
+    "few_shot_fusion": (*FEW, "--epoch-counts", "1", "--shot-counts", "2", "4"),
+    "features_vs_finetune": (*FEW, "--epochs", "1", "--shot-counts", "2"),
+    "languages": (
+        *FEW,
+        "--epochs",
+        "1",
+        "--train-rows",
+        "20",
+        "--fusions",
+        "extra_layers",
+        "concat",
+    ),
+    "mlm_fusion": (*SHORT, "--fusions", "last", "concat"),
+    "layer_drop": (*SHORT, "--strategies", "top", "bottom", "--counts", "3"),
+    "optimal_layers": (*SHORT, "--tasks", "tense", "--thresholds", "3"),
+    "everything": (*SHORT, "--sizes", "0.5", "--counts", "0", "3", "--fusions", "last"),
 }
 # What a dry run may say of the papers' data and encoders, which are not on this machine.
 MISSING = ("no such folder", "no tokenizer found", "no data", "hub")
@@ -42,11 +60,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.delenv("BERMO_DATA", raising=False)
         monkeypatch.setattr(sys, "argv", [f"studies/{name}.py", *options])
-        script, code = load_script(name), 0
-        report = getattr(script, "report", report_frontier)
+        code = 0
         try:
-            teachers = getattr(script, "teachers", None)
-            run_study(name, script.Options, script.plan, report, teachers)
+            runpy.run_path(str(ROOT / "studies" / f"{name}.py"), run_name="__main__")
         except SystemExit as end:
             code = int(end.code or 0)
         shown = capsys.readouterr()

@@ -8,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bermo_ray import results
+from bermo_ray.results.inference_times import time_by_depth
 from bermo_ray.results.schemas import COUNTS, LOSSES
-from bermo_ray.results.significance import mcnemar, right_or_wrong
+from bermo_ray.results.significance import compare_predictions, mcnemar, right_or_wrong
 from bermo_ray.tracking import store
 from bermo_ray.tracking.store import store_uri
+from bermo_ray.training.inference_time import INFERENCE_TIMES
 from bermo_ray.training.layer_scores import layer_scores
 from bermo_ray.trial import Trial
 from tests.studies.test_l0_frontier import same_as_alone
@@ -36,7 +38,7 @@ def artifacts(runs: Path) -> set[str]:
 def test_strategies_by_count(deeper: str, tmp_path: Path) -> None:
     out = study(
         "layer_drop", tmp_path, deeper, "--tasks", "tense", "entities", "--counts", "1", "2",
-        "--strategies", "top", "contribution", "--train-rows", "96",
+        "--strategies", "top", "contribution", "--train-rows", "96", "--seeds", "0",
     )  # fmt: skip
     assert "Layers by their scores" in out
     rows = results.load("s", store_uri(tmp_path)).to_pylist()
@@ -57,13 +59,45 @@ def test_strategies_by_count(deeper: str, tmp_path: Path) -> None:
     losses = pq.read_table(tmp_path / "s" / "losses.parquet")
     assert losses.schema == LOSSES
     assert losses.num_rows == 10
+    keys: dict[Any, Any] = {
+        (r["task"], r["strategy"], r["layers_dropped"]): r for r in losses.to_pylist()
+    }
+    short = keys["tense", "top", 2]
+    pair = [by_key["tense", None, 0], by_key["tense", "top", 2]]
+    tables = [results.predictions(r["run_id"], store_uri(tmp_path)) for r in pair]
+    assert short["p_value"] == compare_predictions(*tables)
+    assert short["p_seed"] == 0
+    times = pq.read_table(tmp_path / "s" / "inference_times.parquet")
+    assert times.schema == INFERENCE_TIMES
+    assert set(times["layers_left"].to_pylist()) == {4, 3, 2}
+    assert set(times["rows"].to_pylist()) == {60}
+    seconds = time_by_depth(times)
+    assert short["time_saved"] == pytest.approx(1 - seconds[deeper, 2] / seconds[deeper, 4])
     assert artifacts(tmp_path) >= {"losses.parquet", "layer_scores.parquet", "strategies.png"}
+    assert "without its top half a model loses" in " ".join(out.split())
+
+
+def test_layers_of_fine_tuned_models_are_dropped_too(tmp_path: Path) -> None:
+    options = (
+        "--strategies", "top", "--counts", "3", "--from-fine-tuned", "--seeds", "0",
+        "--train-rows", "600", "--epochs", "2",
+    )  # fmt: skip
+    out = study("layer_drop", tmp_path, "embedded", *options)
+    assert "1 trial taken from s-teachers, not run again" in out
+    rows = results.load("s", store_uri(tmp_path)).to_pylist()
+    trials = [Trial.from_json(row["trial_json"]) for row in rows]
+    assert len(trials) == 3
+    (undropped,) = (row for row in rows if row["strategy"] is None)
+    starts = [trial.warm_start for trial in trials if trial.layer_drop]
+    assert set(starts) == {None, undropped["checkpoint"]}
+    losses = pq.read_table(tmp_path / "s" / "losses.parquet")
+    assert losses["strategy"].to_pylist() == ["none", "top", "top, fine-tuned before"]
 
 
 def test_optimal_counts(tmp_path: Path) -> None:
     out = study(
         "optimal_layers", tmp_path, "embedded", "--tasks", "tense", "entities", "--epochs", "1",
-        "--thresholds", "1", "3", "100", "--train-rows", "600",
+        "--thresholds", "1", "3", "100", "--train-rows", "600", "--seeds", "0",
     )  # fmt: skip
     assert "trying every count would take" in out
     table = results.load("s", store_uri(tmp_path))

@@ -52,7 +52,7 @@ def test_default_trials_are_every_method_and_fusion_with_three_seeds() -> None:
 def test_bermo_has_a_smaller_multiplier_than_bert_on_the_shipped_encoder() -> None:
     trials = script.plan(script.Options(methods=("l0", "soft_movement"), seeds=(0,))).trials
     assert [(t.fusion.name, t.pruning.multiplier) for t in trials] == [
-        ("last", 30.0), ("bermo", 8.0), ("last", 80.0), ("bermo", 40.0),
+        ("last", 30.0), ("bermo", 6.0), ("last", 80.0), ("bermo", 40.0),
     ]  # fmt: skip
 
 

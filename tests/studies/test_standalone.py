@@ -28,8 +28,8 @@ def row(task: str, fusion: str, seed: int, metric: float | None, **others: float
 
 def test_default_trials_are_dense_and_those_of_probing() -> None:
     trials = standalone.plan(standalone.Options()).trials
-    assert len(trials) == 4 * 2 * 3
-    assert {t.data.task for t in trials} == {"tense", "paraphrase", "entailment", "answer_span"}
+    assert len(trials) == 3 * 2 * 3
+    assert {t.data.task for t in trials} == {"tense", "entailment", "answer_span"}
     assert {t.fusion.name for t in trials} == {"last", "bermo"}
     assert {t.seed for t in trials} == {0, 1, 2}
     assert all(t.pruning is None for t in trials)
@@ -76,6 +76,8 @@ def test_verdicts_of_each_task_and_of_their_mean(tmp_path: Path) -> None:
     options = standalone.Options(tasks=("tense", "entailment"))
     session = FakeSession(options, tmp_path, where="tense, entailment on embedded")
     standalone.report(session, table)
+    assert session.tables["means"]["task"].to_pylist() == ["tense"] * 2 + ["entailment"] * 2
+    assert session.tables["means"]["fusion"].to_pylist() == ["last", "bermo"] * 2
     tense, entailment, both = session.verdicts
     assert [v.value for v in session.verdicts] == pytest.approx([2.0, 0.0, 1.0])
     assert [v.where for v in session.verdicts] == [

@@ -1,5 +1,6 @@
 """Which evaluation's model a trial ends with, and that it is that one to the bit."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.record import Report, Status
 from bermo_ray.tasks.encoding import encode_split
 from bermo_ray.training import best_model, loop
+from bermo_ray.training.check import check_trials
 from bermo_ray.training.evaluate import Evaluation, evaluate
 from bermo_ray.training.loop import train
 from bermo_ray.training.model import load_trained
@@ -18,6 +21,7 @@ from bermo_ray.training.reporter import run_locally
 from bermo_ray.training.setup import TrainingRun
 from bermo_ray.trial import L0, LayerDrop, Magnitude, Movement, SoftMovement, Trial
 from tests.support.runs import Interrupted, InterruptingReporter, small_trial, untimed
+from tests.support.task_files import data_in, write_parquet
 
 CPU = torch.device("cpu")
 # What differs between the last report of a run and the report of the evaluation it went back to:
@@ -179,3 +183,50 @@ def test_it_is_chosen_on_the_rows_that_choose(tiny: str, whole_dev: bool) -> Non
     assert len(metrics) == 18
     assert last.metric_selection == max(metrics)
     assert last.best_step == 2 * (18 - metrics[::-1].index(max(metrics)))  # the latest of the best
+
+
+def test_best_loss_is_the_evaluation_with_the_least_loss_on_all_of_dev(tiny: str) -> None:
+    # So large a rate that the loss goes up and down, and accuracy peaks elsewhere.
+    trial = small_trial(
+        tiny, pruning=None, epochs=6, evaluations_per_epoch=3, optimizer__learning_rate=2e-2
+    )
+    straight = run_locally(trial)
+    losses = [report.loss for report in straight]
+    least = straight[losses.index(min(losses))]
+    assert losses.count(least.loss) == 1
+    last = run_locally(trial.replace(final_checkpoint="best_loss"))[-1]
+    assert (last.best_step, last.loss, last.metric) == (least.step, least.loss, least.metric)
+    assert least.step < straight[-1].step
+    assert least.step != run_locally(best(trial))[-1].best_step
+
+
+def test_of_equal_losses_the_later_and_never_nan(
+    tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = {3: 0.7, 6: 0.4, 9: 0.4, 12: float("nan")}
+    keep_if_best = best_model.keep_if_best
+
+    def scripted(run: TrainingRun, step: int, evaluation: Evaluation) -> None:
+        keep_if_best(run, step, dataclasses.replace(evaluation, loss=losses[step]))
+
+    for module in (best_model, loop):
+        monkeypatch.setattr(module, "keep_if_best", scripted)
+    trial = small_trial(tiny, pruning=None, final_checkpoint="best_loss")
+    assert run_locally(trial)[-1].best_step == 9
+
+
+def test_best_loss_chooses_on_all_of_dev_so_that_it_needs_a_test_split(
+    tiny: str, tmp_path: Path
+) -> None:
+    columns = {"sentence": ["the dog slept ."] * 40, "label": [0, 1] * 20}
+    for part in ("train", "validation"):
+        write_parquet(tmp_path, f"glue/sst2/{part}.parquet", columns)
+    trial = Trial(data=data_in(tmp_path, "sst2"), backbone=tiny, final_checkpoint="best_loss")
+    with pytest.raises(UserError) as raised:
+        check_trials([trial])
+    assert raised.value.problems == (
+        "final_checkpoint: best_loss chooses on all of dev, and sst2 has no labelled test split to "
+        "verify on; give best, or `whole_dev`",
+    )
+    check_trials([trial.replace(data__whole_dev=True), trial.replace(final_checkpoint="best")])
+    check_trials([small_trial(tiny, pruning=None, final_checkpoint="best_loss")])  # has one
