@@ -82,7 +82,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     table = order_rows(table, shots=(), encoder=ENCODERS, fusion=options.fusions, seed=())
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("setting", "shots", "encoder", "fusion"), value)
-    title = f"Entities of {options.task}: F1, %"
+    title = f"{options.task}: F1 of entities, %"
     session.print(arms_table(title, means, ("setting",), "fusion"))
     file = session.study.folder / "features_vs_finetune.png"
     figure = dots_figure(means, "setting", "fusion", "F1, %", file)

@@ -65,7 +65,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     encoders = ", ".join(Path(name).name for name in options.backbones)
     for task in options.tasks:
         of_task = results.select(means, task=task)
-        title = f"Entities of {task}, encoder frozen: F1, %"
+        title = f"{task}, encoder frozen: F1 of entities, %"
         session.print(arms_table(title, of_task, ("epochs", "shots"), "fusion"))
         file = session.study.folder / f"few_shot_{task.replace('/', '_')}.png"
         figures.append(
