@@ -109,7 +109,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     answers = partial(results.predictions, uri=session.study.uri)
     losses = results.layer_losses(table, answers, time_by_depth(times))
     session.print(text.scores_table(scores), *layer_text.losses_tables(losses))
-    session.print(*layer_text.describe_tests(losses), *layer_text.savings_tables(losses, times))
+    session.print(*layer_text.describe_losses(losses), *layer_text.savings_tables(losses, times))
     for name in encoders_with_shared_layers(losses):
         session.print(f"{name}: its layers share their weights: faster, not smaller")
     figure = figures.strategies_figure(losses, folder / "strategies.png")

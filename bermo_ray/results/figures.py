@@ -185,16 +185,20 @@ def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
             if row["strategy"] == strategy:
                 metrics.setdefault(row["layers_dropped"], []).append(row["metric_reported"])
         means = {k: float(np.mean(v)) for k, v in sorted(metrics.items()) if len(v) == len(tasks)}
+        again = index >= len(_COLOURS)  # a colour comes back: another line and an open mark
         axes.plot(
             [0, *means], [level, *means.values()], label=strategy.replace("_", " "), lw=1.5,
-            ls="-" if index < len(_COLOURS) else "--", **line_style(index),
+            ls="--" if again else "-", **line_style(index), **({"mfc": "white"} if again else {}),
         )  # fmt: skip
     for strategy in (name for name in strategies if " > " in name):
         chosen = [r for r in rows if r["strategy"] == strategy]
         if len(chosen) == len(tasks):  # how many layers go differs from task to task
             x, y = (float(np.mean([r[c] for r in chosen])) for c in _BY_THRESHOLD)
             axes.plot(x, y, "*", ms=11, color="0.25")
-            axes.annotate(strategy, (x, y), (0, 8), textcoords="offset points", fontsize=7, ha="center")  # fmt: skip # noqa: E501
+            axes.annotate(
+                strategy, (x, y), (-8, 0), textcoords="offset points", size=7, ha="right",
+                va="center",
+            )  # fmt: skip
     axes.axhline(level, color="0.6", ls=":", lw=1)
     axes.set_xticks(sorted({r["layers_dropped"] for r in rows}))
     axes.set_xlabel("layers dropped")

@@ -60,22 +60,21 @@ def _losses_table(backbone: str, rows: list[Row]) -> Table:
     encoder, told = Path(backbone).name, published_losses()
     counts = sorted({row["layers_dropped"] for row in rows} - {0})
     table = _plain_table(f"Points lost without layers of {encoder}")
-    for name in ("task", "strategy", *(f"{count} dropped" for count in counts)):
-        table.add_column(name, justify="left" if name in ("task", "strategy") else "right")
+    table.add_column("task and strategy", no_wrap=True)
+    for count in counts:
+        table.add_column(f"{count} dropped", justify="right")
     for task in dict.fromkeys(row["task"] for row in rows):
-        of_task = [row for row in rows if row["task"] == task]
         lines: dict[str, dict[int, Row]] = {}
-        for row in of_task:
-            lines.setdefault(row["strategy"], {})[row["layers_dropped"]] = row
-        (undropped,) = (row for row in of_task if row["strategy"] == UNDROPPED[0])
-        table.add_row(task, f"undropped: {100 * undropped['metric_reported']:.2f}")
+        for row in rows:
+            if row["task"] == task:
+                lines.setdefault(row["strategy"], {})[row["layers_dropped"]] = row
+        (undropped,) = lines.pop(UNDROPPED[0]).values()
+        table.add_row(f"{task}, undropped {100 * undropped['metric_reported']:.2f}")
         for strategy, cells in lines.items():
-            if strategy == UNDROPPED[0]:
-                continue
-            table.add_row("", strategy, *(_loss_cell(cells.get(count)) for count in counts))
+            table.add_row(f"  {strategy}", *(_loss_cell(cells.get(count)) for count in counts))
             paper = [told.get((task, encoder, strategy, count)) for count in counts]
             if any(value is not None for value in paper):
-                table.add_row("", "  in the paper", *map(_paper_cell, paper))
+                table.add_row("    in the paper", *map(_paper_cell, paper))
         table.add_section()
     return table
 
@@ -90,11 +89,35 @@ def _loss_cell(row: Row | None) -> str:
     half_width = ""
     if row["loss_low"] is not None:
         half_width = f" ±{(row['loss_high'] - row['loss_low']) / 2:.2f}"
-    return f"{row['loss']:.2f}{half_width}{'*' if row['significant'] else ' '}"
+    loss = round(row["loss"], 2) + 0.0  # never -0.00
+    return f"{loss:.2f}{half_width}{'*' if row['significant'] else ' '}"
 
 
-def describe_tests(losses: pa.Table) -> list[str]:
-    """What a star in the tables means, in a line; nothing where there was no test."""
+def describe_losses(losses: pa.Table) -> list[str]:
+    """What a star in the tables means, and which strategies are one model, in lines."""
+    return [*_describe_tests(losses), *_describe_twins(losses)]
+
+
+def _describe_twins(losses: pa.Table) -> list[str]:
+    """Strategies that drop the same half of an encoder's layers for all of its tasks, so that they
+    are one model."""
+    layers: dict[tuple[str, str], list[tuple[int, ...]]] = {}
+    for row in losses.to_pylist():
+        by_count = " > " not in row["strategy"] and FINE_TUNED not in row["strategy"]
+        if by_count and row["layers_dropped"] == row["layers_left"]:
+            key = (row["backbone"], row["strategy"])
+            layers.setdefault(key, []).append(tuple(row["dropped_layers"]))
+    twins: dict[Any, list[str]] = {}
+    for (backbone, strategy), dropped in layers.items():
+        twins.setdefault((backbone, *dropped), []).append(strategy)
+    return [
+        f"{Path(backbone).name}: {', '.join(names)} drop the same half of the layers"
+        for (backbone, *_), names in twins.items()
+        if len(names) > 1
+    ]
+
+
+def _describe_tests(losses: pa.Table) -> list[str]:
     seeds = sorted({seed for seed in losses["p_seed"].to_pylist() if seed is not None})
     if not seeds:
         return []
@@ -171,7 +194,7 @@ def _savings_cells(row: Mapping[str, Any]) -> list[str]:
     forms = {"loss": ".2f", "saved": ".0%", "train_speedup": ".2f", "time_saved": ".0%"}
     units = {"train_speedup": "×"}
     return [
-        "" if row[name] is None else format(row[name], form) + units.get(name, "")
+        "" if row[name] is None else format(round(row[name], 4) + 0.0, form) + units.get(name, "")
         for name, form in forms.items()
     ]
 

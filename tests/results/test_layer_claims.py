@@ -112,9 +112,20 @@ def test_losses_are_tested_with_the_first_seed_that_both_have() -> None:
     assert top["time_saved"] == pytest.approx(0.6)  # 1 − 0.8/2, not the trials' latency
     (view,) = layer_text.losses_tables(losses)
     assert "top 10.00*" in shown(view)
-    (line,) = layer_text.describe_tests(losses)
+    line, *_ = layer_text.describe_losses(losses)
     assert "both of seed 1" in line
-    assert layer_text.describe_tests(layer_losses(rows)) == []
+    assert not any("McNemar" in text for text in layer_text.describe_losses(layer_losses(rows)))
+
+
+def test_strategies_that_drop_the_same_half_are_named() -> None:
+    half = list(range(1, 7))
+    rows = table(
+        row(0, 0.9), by("top", 0.8), by("bottom", 0.7, dropped_layers=half),
+        by("variance", 0.7, dropped_layers=half), by("variance", 0.9, dropped=2),
+    )  # fmt: skip
+    assert layer_text.describe_losses(layer_losses(rows)) == [
+        "b: bottom, variance drop the same half of the layers"
+    ]
 
 
 def test_the_papers_losses_stand_below_ours() -> None:
@@ -123,7 +134,7 @@ def test_the_papers_losses_stand_below_ours() -> None:
     losses = layer_losses(rows)
     (view,) = layer_text.losses_tables(losses)
     assert shown(view)[2:] == [
-        "sst2 undropped: 92.00", "top 1.00 2.00", "in the paper 0.23 2.18",
+        "sst2, undropped 92.00", "top 1.00 2.00", "in the paper 0.23 2.18",
     ]  # fmt: skip
     savings, rivals = layer_text.savings_tables(losses, INFERENCE_TIMES.empty_table())
     lines = shown(savings)

@@ -34,9 +34,9 @@ def test_losses_and_counts(tmp_path: Path) -> None:
     losses = layer_losses(rows)
     (losses_view,) = layer_text.losses_tables(losses)
     assert shown(losses_view)[1:] == [
-        "task strategy 3 dropped 6 dropped",
-        "entities undropped: 50.00",
-        "tense undropped: 91.00",
+        "task and strategy 3 dropped 6 dropped",
+        "entities, undropped 50.00",
+        "tense, undropped 91.00",
         "top 1.00 10.00",
     ]
     counts = layer_counts(rows, (1.0, 2.0))

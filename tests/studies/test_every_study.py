@@ -19,6 +19,8 @@ from tests.support.studies import ROOT, load_script
 STUDIES = sorted(file.stem for file in (ROOT / "studies").glob("*.py"))
 SMALL = ("--train-rows", "96", "--dev-rows", "40", "--seeds", "0", "1")
 SHORT = (*SMALL, "--epochs", "1")
+# So many that a teacher, or the undropped model, is better than a constant answer.
+LEARNED = ("--train-rows", "320", "--dev-rows", "60", "--epochs", "2", "--seeds", "0")
 FEW = ("--dev-rows", "40", "--seeds", "0", "1")
 # A few short trials each; where studies share a trial, the later one takes it from the store.
 MINIMAL: dict[str, tuple[str, ...]] = {
@@ -27,7 +29,7 @@ MINIMAL: dict[str, tuple[str, ...]] = {
     "stability": SHORT,
     "convergence": (*SMALL, "--epoch-counts", "1", "2"),
     "pruning_methods": (*SHORT, "--methods", "movement", "l0"),
-    "distillation": SHORT,
+    "distillation": LEARNED,
     "l0_frontier": (*SHORT, "--trials", "1", "--dense-trials", "1"),
     "soft_movement_frontier": (*SHORT, "--trials", "1", "--dense-trials", "1"),
     "combine_ablation": (*SHORT, "--choices", "norm"),
@@ -45,8 +47,8 @@ MINIMAL: dict[str, tuple[str, ...]] = {
     ),
     "mlm_fusion": (*SHORT, "--fusions", "last", "concat"),
     "layer_drop": (*SHORT, "--strategies", "top", "bottom", "--counts", "3"),
-    "optimal_layers": (*SHORT, "--tasks", "tense", "--thresholds", "3"),
-    "everything": (*SHORT, "--sizes", "0.5", "--counts", "0", "3", "--fusions", "last"),
+    "optimal_layers": (*LEARNED, "--tasks", "tense", "--thresholds", "3"),
+    "everything": (*LEARNED, "--sizes", "0.5", "--counts", "0", "3", "--fusions", "last"),
 }
 # What a dry run may say of the papers' data and encoders, which are not on this machine.
 MISSING = ("no such folder", "no tokenizer found", "no data", "hub")

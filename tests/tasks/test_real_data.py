@@ -70,7 +70,8 @@ def test_a_task_loads_encodes_trains_and_evaluates(
     first, *_, last = run_locally(trial, threads=2)
     assert math.isfinite(last.loss)
     assert last.train_loss < first.train_loss
-    assert set(last.other_metrics) == set(task.extra_metrics)
+    on_test = [f"test_{metric}" for metric in task.extra_metrics if task.test is not None]
+    assert set(last.other_metrics) == {*task.extra_metrics, *on_test}
     assert math.isfinite(last.metric_test) == (task.test is not None)
 
 

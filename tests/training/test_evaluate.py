@@ -115,7 +115,9 @@ def test_predictions_are_kept_and_give_the_metric_again(
     assert last.metric == metric_of(rows)
     assert last.metric_verification == metric_of(rows.filter(rows["verifies"]))
     assert last.metric_selection == metric_of(rows.filter(pc.invert(rows["verifies"])))
-    assert set(last.other_metrics) == set(task.extra_metrics)
+    on_test = {f"test_{name}" for name in task.extra_metrics}
+    assert set(last.other_metrics) == {*task.extra_metrics, *on_test}
+    assert set(before.other_metrics) == set(task.extra_metrics)
     assert before.finite("metric_selection", "metric_verification")  # at every evaluation
 
 
