@@ -185,11 +185,11 @@ def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
             if row["strategy"] == strategy:
                 metrics.setdefault(row["layers_dropped"], []).append(row["metric_reported"])
         means = {k: float(np.mean(v)) for k, v in sorted(metrics.items()) if len(v) == len(tasks)}
-        again = index >= len(_COLOURS)  # a colour comes back: another line and an open mark
-        axes.plot(
-            [0, *means], [level, *means.values()], label=strategy.replace("_", " "), lw=1.5,
-            ls="--" if again else "-", **line_style(index), **({"mfc": "white"} if again else {}),
-        )  # fmt: skip
+        style = line_style(index)
+        if index >= len(_COLOURS):  # a colour comes back: another line and an open mark
+            style |= {"ls": "--", "mfc": "white"}
+        label = strategy.replace("_", " ")
+        axes.plot([0, *means], [level, *means.values()], label=label, lw=1.5, **style)
     for strategy in (name for name in strategies if " > " in name):
         chosen = [r for r in rows if r["strategy"] == strategy]
         if len(chosen) == len(tasks):  # how many layers go differs from task to task
