@@ -87,18 +87,20 @@ def write_document(verdicts: list[Verdict], seconds: dict[str, float]) -> str:
     """The document: what was run, a table of all claims, and how many of them came out how."""
     outcomes = [verdict.outcome for verdict in verdicts]
     counts = ", ".join(f"{outcomes.count(o)} {o}" for o in Outcome if o in outcomes)
-    minutes = sum(seconds.values()) / 60
+    ran = {verdict.study for verdict in verdicts}
+    missing = ", ".join(f"`{name}`" for name in STUDIES if name not in ran)
     tags = environment_tags()
     commit = tags.get("commit", "unknown")[:12]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {tags['version.python']}"
     return f"""# The papers' claims, looked at on the embedded language
 
-Written by `make reproduce`: every study of `studies/` with its defaults, {len(seconds)} studies in
-{minutes:.0f} minutes ({machine}, torch {tags["version.torch"]}, commit {commit}). The embedded
-language is artificial and its encoder has six layers of width 128, so **nothing here says that a
-paper is right or wrong about English**: it says whether its claim holds in this small world, with
-how many seeds, and how sure that is. For the papers' own settings add `--paper` to a command (real
-data, real encoders, GPUs).
+Written by `make reproduce`: {len(ran)} of the {len(STUDIES)} studies, with their defaults
+({machine}, torch {tags["version.torch"]}, commit {commit}).{f" Not run yet: {missing}." if missing else ""}
+
+The embedded language is artificial and its encoder has six layers of width 128, so **nothing here
+says that a paper is right or wrong about English**: it says whether its claim holds in this small
+world, with how many seeds, and how sure that is. For the papers' own settings add `--paper` to a
+command (real data, real encoders, GPUs).
 
 - *agrees*, *contradicts*: the 95 % interval lies on one side of no effect (or, for a claim that two
   things are the same, within or beyond the margin that the study names).
@@ -108,11 +110,16 @@ data, real encoders, GPUs).
 
 Of {len(verdicts)} claims: {counts}.
 
-{verdicts_markdown(verdicts)}
-| study | minutes |
-|---|---|
-{chr(10).join(f"| `studies/{name}.py` | {value / 60:.1f} |" for name, value in seconds.items())}
-"""
+{verdicts_markdown(verdicts)}{write_durations(seconds)}"""
+
+
+def write_durations(seconds: dict[str, float]) -> str:
+    """How long each study took, where that was measured."""
+    if not seconds:
+        return ""
+    rows = [f"| `studies/{name}.py` | {value / 60:.1f} |" for name, value in seconds.items()]
+    total = f"| all | {sum(seconds.values()) / 60:.0f} |"
+    return "\n".join(["", "| study | minutes |", "|---|---|", *rows, total, ""])
 
 
 if __name__ == "__main__":
