@@ -88,14 +88,15 @@ def write_document(verdicts: list[Verdict], seconds: dict[str, float]) -> str:
     outcomes = [verdict.outcome for verdict in verdicts]
     counts = ", ".join(f"{outcomes.count(o)} {o}" for o in Outcome if o in outcomes)
     ran = {verdict.study for verdict in verdicts}
-    missing = ", ".join(f"`{name}`" for name in STUDIES if name not in ran)
+    others = ", ".join(f"`{name}`" for name in STUDIES if name not in ran)
+    missing = f" Not run yet: {others}." if others else ""
     tags = environment_tags()
     commit = tags.get("commit", "unknown")[:12]
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {tags['version.python']}"
     return f"""# The papers' claims, looked at on the embedded language
 
 Written by `make reproduce`: {len(ran)} of the {len(STUDIES)} studies, with their defaults
-({machine}, torch {tags["version.torch"]}, commit {commit}).{f" Not run yet: {missing}." if missing else ""}
+({machine}, torch {tags["version.torch"]}, commit {commit}).{missing}
 
 The embedded language is artificial and its encoder has six layers of width 128, so **nothing here
 says that a paper is right or wrong about English**: it says whether its claim holds in this small
