@@ -32,7 +32,7 @@ from bermo_ray.tasks.registry import get_task
 class Options(OneTaskOptions):
     """All ingredients of small models, at equal sizes."""
 
-    DEFAULT = Subject(seeds=(0, 1, 2))
+    DEFAULT = Subject(seeds=(0, 1))  # a third would take more than five minutes
 
     sizes: tuple[float, ...] = (0.5, 0.2)
     """Shares of the encoder's weights to be left."""

@@ -175,7 +175,7 @@ def strategies_figure(losses: pa.Table, file: Path, metric_name: str = "metric")
 
 def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
     tasks = {r["task"] for r in rows}
-    undropped = [r["metric_reported"] for r in rows if r["layers_dropped"] == 0]
+    undropped = [r["metric_reported"] for r in rows if r["strategy"] == "none"]
     level = float(np.mean(undropped or [np.nan]))
     strategies = sorted({r["strategy"] for r in rows if r["layers_dropped"]})
     by_count = [name for name in strategies if " > " not in name]

@@ -72,6 +72,9 @@ def compare_at_half(table: pa.Table, first: Sequence[str], second: Sequence[str]
         sides.append(side if is_asked else None)
     rows = rows.append_column("side", pa.array(sides, pa.string()))
     rows = common_cells(rows, "side", "first", "second", ("task", "backbone"))
+    if rows.num_rows == 0:
+        names = " beside ".join(" or ".join(side) or "others" for side in (second, first))
+        raise UserError(f"no task has a trial without half of its layers of {names}")
     over = ("task", "backbone", "dropping")
     return compare_by_seed(rows, "side", "first", "second", over=over)
 

@@ -71,7 +71,8 @@ def _losses_table(backbone: str, rows: list[Row]) -> Table:
         (undropped,) = lines.pop(UNDROPPED[0]).values()
         table.add_row(f"{task}, undropped {100 * undropped['metric_reported']:.2f}")
         for strategy, cells in lines.items():
-            table.add_row(f"  {strategy}", *(_loss_cell(cells.get(count)) for count in counts))
+            name = f"  {strategy}{': none' if 0 in cells else ''}"  # no layer is so similar
+            table.add_row(name, *(_loss_cell(cells.get(count)) for count in counts))
             paper = [told.get((task, encoder, strategy, count)) for count in counts]
             if any(value is not None for value in paper):
                 table.add_row("    in the paper", *map(_paper_cell, paper))

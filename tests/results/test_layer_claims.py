@@ -65,7 +65,7 @@ def test_an_encoder_with_one_strategy_is_not_compared_with_others() -> None:
     )  # fmt: skip
     assert compare_at_half(rows, ["bottom"], ["top"]).value == pytest.approx(18.0)
     assert compare_at_half(rows, ["top"], ["none"]).value == pytest.approx((2 + 10) / 2)
-    with pytest.raises(UserError, match="no trial with first"):
+    with pytest.raises(UserError, match="half of its layers of top beside symmetric"):
         compare_at_half(rows, ["symmetric"], ["top"])
 
 
@@ -174,7 +174,8 @@ def test_counts_are_judged_by_what_they_lose_beyond_the_threshold() -> None:
     assert judge_counts(rows, counts, "here").outcome == "not settled"
     # On the mean 3 layers lose 2 points, and 6 lose 3.
     assert describe_carried(counts) == (
-        "1 of 2 counts are within their threshold on the other half too; in the paper 37 of 45"
+        "1 of 2 counts above 0 are within their threshold on the other half too; in the paper 37 "
+        "of 45"
     )
 
 
@@ -186,3 +187,21 @@ def test_one_seed_has_no_interval_and_no_count_no_answer() -> None:
     none = pa.Table.from_pylist([], schema=counts.schema)
     assert judge_counts(rows, none, "here").outcome == "no answer"
     assert pytest.approx(-0.59) == CARRIED.published
+
+
+def test_counts_of_no_layers_are_no_evidence() -> None:
+    both = ((0, 0, 0.90, 0.90), (0, 1, 0.90, 0.90), (3, 0, 0.885, 0.89), (3, 1, 0.885, 0.87))
+    rows, counts = counted(*both)
+    assert counts["layers_dropped"].to_pylist() == [0, 3]  # 3 layers lose 1.5 points
+    # At 3 points seed 0 loses 1, seed 1 loses 3: the 0 layers at 1 point would pull the mean down.
+    assert estimate_excess(rows, counts).value == pytest.approx(-1.0)
+    assert describe_carried(counts).startswith("1 of 1 counts above 0")
+    rows, counts = counted(*both, thresholds=(1.0,))
+    verdict = judge_counts(rows, counts, "here")
+    assert (verdict.outcome, verdict.value) == ("no answer", None)
+
+
+def test_a_threshold_that_no_layer_exceeds_says_so() -> None:
+    rows = table(row(0, 0.9), by("top", 0.8), above(0.99, 0, 0.9))
+    (view,) = layer_text.losses_tables(layer_losses(rows))
+    assert shown(view)[2:] == ["tense, undropped 90.00", "contribution > 0.99: none", "top 10.00"]

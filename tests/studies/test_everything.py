@@ -37,7 +37,7 @@ def count(trial: Trial) -> int:
 
 def test_by_default_every_size_count_fusion_and_teacher(script: Any) -> None:
     trials = plan(script)
-    assert len(trials) == 3 * (2 + 2 * 2 * 2 * 2)
+    assert len(trials) == 2 * (2 + 2 * 2 * 2 * 2)
     first = [trial for trial in trials if trial.seed == 0]
     complete, mixes = first[:2], first[2:]
     dense = recommended_trial("dense", "embedded").replace(data__task="tense")
