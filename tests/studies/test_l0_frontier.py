@@ -78,7 +78,8 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
     tables = {"frontier", "sizes", "trials"}
     if any(r["method"] == "dense" and r["status"] == "completed" for r in rows):
         tables.add("levels")  # they are shares of a dense baseline
-    assert names == {"frontier.png", "plan.json", *(f"{name}.parquet" for name in tables)}
+    files = {f"{name}.parquet" for name in tables}
+    assert names == {"frontier.png", "plan.json", "verdict.json", *files}
     child = client.get_run(rows[-1]["run_id"])
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.data.params["seed"] == "0"
