@@ -74,7 +74,7 @@ def test_strategies_by_count(deeper: str, tmp_path: Path) -> None:
     seconds = time_by_depth(times)
     assert short["time_saved"] == pytest.approx(1 - seconds[deeper, 2] / seconds[deeper, 4])
     assert artifacts(tmp_path) >= {"losses.parquet", "layer_scores.parquet", "strategies.png"}
-    assert "without its top half a model loses" in " ".join(out.split())
+    assert "BERT without its top half is a little worse" in " ".join(out.split())
 
 
 def test_layers_of_fine_tuned_models_are_dropped_too(tmp_path: Path) -> None:
