@@ -92,7 +92,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     changes = ablation.compare_changes(table, UNCHANGED, [PLAIN])
     session.print(ablation.changes_table(f"Metric, %: {session.where}", changes))
     drawn, label = ablation.drawn_changes(changes), "difference from the default, points"
-    figure = dots_figure(drawn, "change", "of", label, session.study.folder / "ablation.png")
+    figure = dots_figure(drawn, ["change"], "of", label, session.study.folder / "ablation.png")
     verdicts = ablation.judge_changes(table, changes, MATTERS, session.where)
     session.publish({"trials": table, "changes": changes}, [figure], verdicts)
 

@@ -14,7 +14,6 @@ need to the highest level that all seeds of both reach? bermo_ray/results/conver
 """
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +25,6 @@ from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.errors import UserError
 from bermo_ray.results import convergence
 from bermo_ray.results.arm_text import arms_table
-from bermo_ray.results.ordering import order_rows
 from bermo_ray.results.seed_views import curves_figure
 
 EPOCH_COUNTS = (1, 2, 3, 4, 6)
@@ -79,21 +77,25 @@ def make_claim(task: str) -> results.Claim:
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the metric against epochs, and who needs how many."""
-    options = session.options
-    table = order_rows(table, task=options.tasks, epochs=(), fusion=options.fusions, seed=())
-    means = results.mean_over_seeds(table, ("task", "epochs", "fusion"))
-    session.print(arms_table("Pruned to 10 %, %", means, ("task", "epochs"), "fusion"))
-    matches = convergence.find_matches(table, "fusion", "last", "bermo")
+    lines, arms = ("task", "epochs"), ("fusion", "last", "bermo")
+    means = results.mean_over_seeds(table, (*lines, "fusion"))
+    session.print(arms_table("Pruned to 10 %, %", means, lines, "fusion"))
+    matches = convergence.find_matches(table, *arms)
     told = results.published_values("bermo", "F5", ("task", "fusion"))
     session.print(*convergence.describe_matches(matches, told))
-    session.print(*convergence.describe_levels(table, "fusion", ("last", "bermo")))
+    session.print(*convergence.describe_levels(table, "fusion", arms[1:]))
     file = session.study.folder / "convergence.png"
     figure = curves_figure(table, "epochs", "fusion", "pruned to 10 %, %", file, panel="task")
-    verdicts = []
-    for (task, backbone), rows in convergence.split_tasks(table).items():
-        estimate = partial(convergence.compare_epochs, rows, "fusion", "last", "bermo")
-        where = f"{task} on {Path(backbone).name}"
-        verdicts.append(results.judge(make_claim(task), where, estimate))
+    verdicts = [
+        results.judge(
+            make_claim(task),
+            f"{task} on {Path(backbone).name}",
+            convergence.compare_epochs,
+            rows,
+            *arms,
+        )
+        for (task, backbone), rows in convergence.split_tasks(table).items()
+    ]
     session.publish({"trials": table, "means": means, "matches": matches}, [figure], verdicts)
 
 

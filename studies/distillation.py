@@ -13,7 +13,6 @@ columns of QQP are swapped; here they are put right.)
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +21,6 @@ from bermo_ray import Grid, Trial, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.results import published_pruning as paper
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
 from bermo_ray.results.metric_means import mean_metrics
 
 
@@ -67,12 +64,12 @@ def make_verdicts(where: str, table: pa.Table) -> list[results.Verdict]:
             published=paper.mean_difference(tasks, "movement", (before, fusion), (after, fusion)),
         )
         rows = results.select(table, fusion=fusion)
-        gain = partial(results.compare_by_seed, rows, "teacher", "without", "with")
-        verdicts.append(results.judge(claim, where, gain))
+        arms = ("teacher", "without", "with")
+        verdicts.append(results.judge(claim, where, results.compare_by_seed, rows, *arms))
     comparable = paper.claim_comparable(tasks, "movement", "T5", "pruned with a teacher")
     taught = results.select(table, teacher="with")
-    difference = partial(results.compare_by_seed, taught, "fusion", "last", "bermo")
-    return [*verdicts, results.judge(comparable, where, difference)]
+    arms = ("fusion", "last", "bermo")
+    return [*verdicts, results.judge(comparable, where, results.compare_by_seed, taught, *arms)]
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
@@ -87,12 +84,8 @@ def report(session: Session[Options], table: pa.Table) -> None:
         for (task, method, name, fusion), value in paper.published_metrics(number).items()
         if method == "movement"
     }
-    title = f"Pruned to 10 % without and with a teacher, %{paper.name_asked(session.options.tasks)}"
-    session.print(arms_table(title, means, lines, "teacher", told))
-    case = pc.binary_join_element_wise(table["task"], table["fusion"], ", ")
-    drawn = results.mean_over_seeds(table.append_column("case", case), ("case", "teacher"))
-    file = session.study.folder / "distillation.png"
-    figure = dots_figure(drawn, "case", "teacher", "metric, %", file, "with and without a teacher")
+    label, note = "Pruned to 10 %, by teacher, %", paper.name_asked(session.options.tasks)
+    figure = session.show_arms(means, label, lines, "teacher", told, note)
     verdicts = make_verdicts(session.where, table)
     session.publish({"trials": table, "means": means}, [figure], verdicts)
 

@@ -23,16 +23,7 @@ import pyarrow as pa
 from bermo_ray import Grid, Trial, results
 from bermo_ray.command_line.options import OneTaskOptions, Subject, default
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
-from bermo_ray.results.frozen_encoders import (
-    ENCODERS,
-    judge_share,
-    judge_size,
-    judge_tuning,
-    with_encoders,
-)
-from bermo_ray.results.ordering import order_rows
+from bermo_ray.results.frozen_encoders import judge_share, judge_size, judge_tuning, with_encoders
 from bermo_ray.search.depths import find_depth
 
 
@@ -70,8 +61,8 @@ def plan(options: Options) -> Grid:
     return options.make_grid(
         trial.replace(data__shots=shots)
         for shots in options.shot_counts or ((8, 128) if options.paper else (8, 64))
-        for fusion in options.fusions
-        for trial in make_arms(options, fusion)
+        for arms in zip(*(make_arms(options, fusion) for fusion in options.fusions), strict=True)
+        for trial in arms
     )
 
 
@@ -79,13 +70,9 @@ def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps F1 of the three arms."""
     options = session.options
     table = with_encoders(table, options.base_trial("few_shot").backbone)
-    table = order_rows(table, shots=(), encoder=ENCODERS, fusion=options.fusions, seed=())
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("setting", "shots", "encoder", "fusion"), value)
-    title = f"{options.task}: F1 of entities, %"
-    session.print(arms_table(title, means, ("setting",), "fusion"))
-    file = session.study.folder / "features_vs_finetune.png"
-    figure = dots_figure(means, "setting", "fusion", "F1, %", file)
+    figure = session.show_arms(means, f"{options.task}: F1 of entities, %", ("setting",))
     where = f"{options.task} on {Path(options.backbone).name}"
     verdicts = [judge_tuning(table, fusion, where, value) for fusion in options.fusions]
     verdicts.append(judge_share(table, where, value))

@@ -23,7 +23,6 @@ from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.results.arm_figures import lines_figure
 from bermo_ray.results.arm_text import arms_table
 from bermo_ray.results.few_shot import judge_leads
-from bermo_ray.results.ordering import order_rows
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ def plan(options: Options) -> Grid:
     epoch_counts = options.epoch_counts or ((25, 50, 75, 100) if options.paper else (10, 25))
     return options.make_grid(
         trial.replace(epochs=epochs, data__shots=shots)
-        for trial in options.base_trials("few_shot", options.fusions)
         for epochs in epoch_counts
         for shots in shot_counts
+        for trial in options.base_trials("few_shot", options.fusions)
     )
 
 
@@ -57,7 +56,6 @@ def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps F1 by shots and epochs, of each task."""
     options = session.options
     table = results.with_settings(table, shots="data.shots")
-    table = order_rows(table, epochs=(), shots=(), fusion=options.fusions, seed=())
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("task", "epochs", "shots", "fusion"), value)
     figures: list[Path] = []

@@ -26,9 +26,6 @@ from bermo_ray import Grid, results
 from bermo_ray.command_line.language_tiers import check_tier_files, parse_tiers
 from bermo_ray.command_line.options import StudyOptions, Subject, by_study, default
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
-from bermo_ray.results.ordering import order_rows
 from bermo_ray.results.tiers import judge_tier, with_tiers
 
 TIERS = ("high=entities", "mid=entities/dialect30", "low=entities/dialect60")
@@ -83,14 +80,10 @@ def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps F1 by language and by tier."""
     options = session.options
     tiers = parse_tiers(options.tiers)
-    tasks = [task for names in tiers.values() for task in names]
-    table = order_rows(with_tiers(table, tiers), task=tasks, fusion=options.fusions, seed=())
+    table = with_tiers(table, tiers)
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("tier", "task", "fusion"), value)
-    title = "Entities, encoder frozen: F1, %"
-    session.print(arms_table(title, means, ("tier", "task"), "fusion"))
-    file = session.study.folder / "languages.png"
-    figure = dots_figure(means, "task", "fusion", "F1, %", file, title)
+    figure = session.show_arms(means, "Entities, encoder frozen: F1, %", ("tier", "task"))
     where = f"WikiAnn on {Path(options.backbone).name}"
     if "wikiann" not in options.asked_subject.tasks:
         where = f"dialects on {Path(options.backbone).name}"

@@ -14,7 +14,6 @@ went; inference takes half of the time. Whether it was fine-tuned before makes l
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ import pyarrow as pa
 from bermo_ray import Grid, Trial, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject, by_backbone
 from bermo_ray.command_line.shell import Session, run_study
+from bermo_ray.models.layer_strategies import POSITIONAL, SCORED
 from bermo_ray.results import figures, layer_text, text
 from bermo_ray.results.inference_times import time_by_depth
 from bermo_ray.results.layer_claims import judge_dropping
@@ -32,14 +32,10 @@ from bermo_ray.training.inference_time import measure_encoders
 from bermo_ray.training.layer_scores import layer_scores
 
 GLUE = ("sst2", "mnli", "qnli", "qqp", "stsb", "rte", "mrpc")
-ENCODERS = ("bert-base-uncased", "roberta-base", "xlnet-base-cased", "distilbert-base-uncased")
-ALBERT = "albert-base-v2"  # its layers have the same weights: which of them go makes no difference
-# Similarity above which a layer goes: known of encoders where some layers, and not all, exceed it.
-THRESHOLDS: dict[str, tuple[float, ...]] = {
-    "embedded": (0.95,),
-    "bert-base-uncased": (0.95, 0.925, 0.9),
-    "xlnet-base-cased": (0.95, 0.925, 0.9),
-}
+ENCODERS = (
+    "bert-base-uncased", "roberta-base", "xlnet-base-cased", "distilbert-base-uncased",
+    "albert-base-v2",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,14 @@ class Options(ManyTasksOptions):
     """Strategies of layer dropping, by the number of layers dropped."""
 
     DEFAULT = Subject(seeds=(0, 1, 2))
-    PAPER = Subject(GLUE, (*ENCODERS, ALBERT), seeds=(0,))
+    PAPER = Subject(GLUE, ENCODERS, seeds=(0,))
     FIELD_OPTIONS = ManyTasksOptions.FIELD_OPTIONS | {
         "layer_drop.count": "counts",
         "layer_drop.strategy": "strategies",
         "layer_drop.threshold": "thresholds",
     }
 
-    strategies: tuple[str, ...] = (
-        "top", "bottom", "alternate_even", "alternate_odd", "symmetric",
-        "variance", "aggregate", "contribution",
-    )  # fmt: skip
+    strategies: tuple[str, ...] = (*POSITIONAL, *SCORED)
     """Which layers are dropped."""
     counts: Annotated[tuple[int, ...] | None, by_backbone] = None
     """How many: a sixth, a third and a half of the layers, if not given."""
@@ -75,15 +68,6 @@ def undropped(options: Options) -> list[Trial]:
     return [base.replace(seed=seed) for seed in options.seeds for base in bases]
 
 
-def dropped(options: Options, base: Trial) -> list[Trial]:
-    """A model with layers dropped by every strategy and count, and by similarity."""
-    name = Path(base.backbone).name
-    strategies = [s for s in options.strategies if name != ALBERT or s == "top"]
-    limits = THRESHOLDS.get(name, ()) if options.thresholds is None else options.thresholds
-    depth, pace = find_depth(base, options.paper), options.epochs_per_layer
-    return drop_layers(base, depth, strategies, options.counts, limits, pace)
-
-
 def teachers(options: Options) -> list[Trial]:
     """What has to be fine-tuned before its layers are dropped."""
     return undropped(options) if options.from_fine_tuned else []
@@ -92,8 +76,9 @@ def teachers(options: Options) -> list[Trial]:
 def plan(options: Options, checkpoints: Mapping[str, str] | None = None) -> Grid:
     """The undropped models, those with layers dropped and, of fine-tuned ones, these again."""
     trials = bases = undropped(options)
+    drops = (options.strategies, options.counts, options.thresholds, options.epochs_per_layer)
     for base in bases:
-        shorter = dropped(options, base)
+        shorter = drop_layers(base, find_depth(base, options.paper), *drops)
         folder = (checkpoints or {}).get(base.id)
         again = [trial.replace(warm_start=folder) for trial in shorter] if folder else []
         trials = [*trials, *shorter, *again]

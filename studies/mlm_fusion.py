@@ -18,9 +18,6 @@ import pyarrow as pa
 from bermo_ray import Grid, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
-from bermo_ray.results.ordering import order_rows
 
 PERPLEXITY = "test_perplexity"  # among other_metrics
 TOLD = results.published_values("dwatt", "T3", ("task", "fusion"))
@@ -70,27 +67,18 @@ def plan(options: Options) -> Grid:
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the perplexities, beside the paper's."""
     table = results.with_metric(table, PERPLEXITY)
-    table = order_rows(table, task=session.options.tasks, fusion=session.options.fusions, seed=())
     means = results.mean_over_seeds(table, ("task", "fusion"), PERPLEXITY)
-    title = "Test perplexity (paper: WikiText-2)"
-    session.print(
-        arms_table(
-            title, means, ("fusion",), "task", {(f, t): v for (t, f), v in TOLD.items()}, scale=1
-        )
-    )
-    file = session.study.folder / "mlm_fusion.png"
-    figure = dots_figure(means, "fusion", "task", "test perplexity", file, scale=1)
+    told, note = {(f, t): value for (t, f), value in TOLD.items()}, " (paper: WikiText-2)"
+    figure = session.show_arms(means, "Test perplexity", ("fusion",), "task", told, note, scale=1)
     values = {
         fusion: results.values_by_seed(results.select(table, fusion=fusion), PERPLEXITY)
         for fusion in session.options.fusions
     }
     verdicts = [
         results.judge(
-            claim,
-            session.where,
-            partial(results.compare_ratio, values.get(first, {}), values.get(second, {})),
+            claim, session.where, results.compare_ratio, *(values.get(a, {}) for a in arms)
         )
-        for (first, second), claim in CLAIMS.items()
+        for arms, claim in CLAIMS.items()
     ]
     session.publish({"trials": table, "means": means}, [figure], verdicts)
 

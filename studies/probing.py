@@ -9,7 +9,6 @@ points on the five semantic tasks and by 1.21 on all ten.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +16,6 @@ import pyarrow.compute as pc
 from bermo_ray import Grid, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
-from bermo_ray.results.ordering import order_rows
 
 # Our tasks, and those of SentEval that ask the same.
 SEMANTIC = {
@@ -61,18 +57,15 @@ def plan(options: Options) -> Grid:
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the accuracies on the test split, beside the paper's."""
-    table = order_rows(table, task=session.options.tasks, fusion=session.options.fusions)
     means = results.mean_over_seeds(table, ("task", "fusion"))
     told = results.published_values("bermo", "T1", ("task", "fusion"), quantity="accuracy")
     told |= {(ours, arm): told[PROBES[ours], arm] for ours in PROBES for arm in ("last", "bermo")}
-    session.print(arms_table("Accuracy on the test split, %", means, ("task",), "fusion", told))
-    file = session.study.folder / "probing.png"
-    figure = dots_figure(means, "task", "fusion", "accuracy on the test split, %", file)
+    label = "Accuracy on the test split, %"
+    figure = session.show_arms(means, label, ("task",), published=told)
     semantic = pc.is_in(table["task"], pa.array([*SEMANTIC, *SEMANTIC.values()]))
+    arms = ("fusion", "last", "bermo")
     verdicts = [
-        results.judge(
-            claim, session.where, partial(results.compare_by_seed, rows, "fusion", "last", "bermo")
-        )
+        results.judge(claim, session.where, results.compare_by_seed, rows, *arms)
         for claim, rows in ((ON_ALL, table), (ON_SEMANTIC, table.filter(semantic)))
     ]
     session.publish({"trials": table, "means": means}, [figure], verdicts)

@@ -14,18 +14,14 @@ were set by hand); the frontier studies compare weights at the same metric.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bermo_ray import Grid, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.results import published_pruning as paper
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
 from bermo_ray.results.metric_means import mean_metrics
 from bermo_ray.results.remaining_weights import compare_remaining, describe_point
 
@@ -71,13 +67,13 @@ def make_verdicts(where: str, table: pa.Table) -> Iterator[results.Verdict]:
     for method in dict.fromkeys(table["method"].to_pylist()):
         rows = results.select(table, method=method)
         comparable = paper.claim_comparable(tasks, method, "T4", f"with {method} pruning")
-        metrics = partial(results.compare_by_seed, rows, "fusion", "last", "bermo")
-        yield results.judge(comparable, where, metrics)
+        arms = ("fusion", "last", "bermo")
+        yield results.judge(comparable, where, results.compare_by_seed, rows, *arms)
         for task in tasks if method in EFFICIENCY else ():
             if paper.ASKED.get(task, task) not in ("mnli", "squad"):  # QQP alone is claimed
                 alike, at = results.select(rows, task=task), where if len(tasks) == 1 else task
-                weights = partial(compare_remaining, alike, "bermo", "last")
-                yield results.judge(claim_weights(alike, method), at, weights)
+                claim = claim_weights(alike, method)
+                yield results.judge(claim, at, compare_remaining, alike, "bermo", "last")
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
@@ -86,18 +82,15 @@ def report(session: Session[Options], table: pa.Table) -> None:
     weights = results.mean_over_seeds(table, [*lines, "fusion"], "remaining")
     metrics = mean_metrics(table, [*lines, "metric_name", "fusion"], paper.OTHER_METRICS)
     shares, told = paper.published_remaining(), paper.published_metrics("T4")
-    session.print(
-        arms_table(f"Remaining weights, %{asked}", weights, lines, "fusion", shares),
-        arms_table(f"Metric, %{asked}", metrics, [*lines, "metric_name"], "fusion", told),
-    )
-    case = pc.binary_join_element_wise(table["task"], table["method"], ", ")
-    cases, files = table.append_column("case", case), []
-    for value, label in (("remaining", "remaining weights, %"), ("metric_reported", "metric, %")):
-        means = results.mean_over_seeds(cases, ("case", "fusion"), value)
-        file = session.study.folder / f"{value}.png"
-        files.append(dots_figure(means, "case", "fusion", label, file))
+    figures = [
+        session.show_arms(means, label, rows, published=paper_values, note=asked, file=file)
+        for means, label, rows, paper_values, file in (
+            (weights, "Remaining weights, %", lines, shares, "remaining.png"),
+            (metrics, "Metric, %", [*lines, "metric_name"], told, "metrics.png"),
+        )
+    ]
     tables = {"trials": table, "remaining": weights, "metrics": metrics}
-    session.publish(tables, files, list(make_verdicts(session.where, table)))
+    session.publish(tables, figures, list(make_verdicts(session.where, table)))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,12 @@ many diverge, the second verdict is of lucky runs.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 
 from bermo_ray import Grid, results
 from bermo_ray.command_line.options import OneTaskOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results.ordering import order_rows
 from bermo_ray.results.seed_views import seeds_figure, seeds_table
 from bermo_ray.results.stability import compare_divergence, measure_stability
 
@@ -70,18 +68,17 @@ def published_runs() -> pa.Table:
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps each seed's metric, or that it diverges, beside the paper's."""
-    table = order_rows(table, fusion=session.options.fusions, seed=session.options.seeds)
     name = f"{session.options.task}, {table['metric_name'][0].as_py()}, %"
     session.print(
         seeds_table(f"Pruned to 10 %: {name}; the paper: sst2", table, "fusion", published_runs())
     )
     file = session.study.folder / "stability.png"
     figure = seeds_figure(table, "fusion", name, file, title="movement pruning to 10 %")
-    estimates = {
-        FEWER_DIVERGE: partial(compare_divergence, table, "fusion", "last", "bermo"),
-        BETTER: partial(results.compare_by_seed, table, "fusion", "last", "bermo"),
-    }
-    verdicts = [results.judge(claim, session.where, make) for claim, make in estimates.items()]
+    estimates = {FEWER_DIVERGE: compare_divergence, BETTER: results.compare_by_seed}
+    verdicts = [
+        results.judge(claim, session.where, estimate, table, "fusion", "last", "bermo")
+        for claim, estimate in estimates.items()
+    ]
     tables = {"trials": table, "stability": measure_stability(table, ("fusion",))}
     session.publish(tables, [figure], verdicts)
 

@@ -10,7 +10,6 @@ and one run of each, which has no interval.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -19,10 +18,7 @@ import pyarrow as pa
 from bermo_ray import Grid, results
 from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results.arm_figures import dots_figure
-from bermo_ray.results.arm_text import arms_table
 from bermo_ray.results.metric_means import mean_metrics
-from bermo_ray.results.ordering import order_rows
 
 # Our tasks, and the paper's that are of the same kind: a sentence, a pair, a question and its text.
 # Of QQP's kind is `paraphrase`, which the shipped encoder does not learn in three epochs.
@@ -70,22 +66,17 @@ def compare(table: pa.Table, where: str) -> results.Verdict:
         expects="same",
         margin=MARGIN,
     )
-    estimate = partial(results.compare_by_seed, table, "fusion", "last", "bermo")
-    return results.judge(claim, where, estimate)
+    return results.judge(claim, where, results.compare_by_seed, table, "fusion", "last", "bermo")
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the metrics, beside the paper's."""
     tasks = session.options.tasks
-    table = order_rows(table, task=tasks, fusion=session.options.fusions, seed=())
     means = mean_metrics(table, ("task", "metric_name", "fusion"), OTHER_METRICS)
     beside = ", ".join(TASKS[task] for task in tasks if task in TASKS)
-    title = f"Nothing pruned, %{f'; the paper: {beside}' if beside else ''}"
-    told = published_metrics()
-    session.print(arms_table(title, means, ("task", "metric_name"), "fusion", told))
-    drawn = results.mean_over_seeds(table, ("task", "fusion"))
-    file = session.study.folder / "standalone.png"
-    figure = dots_figure(drawn, "task", "fusion", "accuracy or, of spans, F1, %", file)
+    note = f"; the paper: {beside}" if beside else ""
+    lines, told = ("task", "metric_name"), published_metrics()
+    figure = session.show_arms(means, "Nothing pruned, %", lines, published=told, note=note)
     encoders = ", ".join(Path(name).name for name in session.options.backbones)
     verdicts = [
         compare(results.select(table, task=task), f"{task} on {encoders}") for task in tasks

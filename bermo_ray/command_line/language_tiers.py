@@ -63,9 +63,9 @@ def check_tier_files(tiers: Mapping[str, Sequence[str]], data_dir: str | None) -
     problems = []
     for tier, tasks in tiers.items():
         lacking = {
-            task: found[0]
+            task: reasons[0]
             for task in tasks
-            if (found := get_task(task).find_problems(Data(task=task, data_dir=data_dir)))
+            if (reasons := get_task(task).find_problems(Data(task=task, data_dir=data_dir)))
         }
         if lacking:
             names = listed([Path(task).name for task in lacking])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +29,8 @@ from bermo_ray.command_line.program import EXIT_INTERRUPTED, run_command
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
 from bermo_ray.record import Status
-from bermo_ray.results.arm_text import describe_verdicts
+from bermo_ray.results.arm_figures import dots_figure
+from bermo_ray.results.arm_text import arms_table, describe_verdicts
 from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.results.verdicts import Verdict
 from bermo_ray.search.grid import Grid
@@ -58,6 +60,33 @@ class Session(Generic[O]):
         """Prints tables and lines."""
         for thing in things:
             self.console.print(thing)
+
+    def show_arms(
+        self,
+        means: pa.Table,
+        label: str,
+        rows: Sequence[str],
+        arm: str = "fusion",
+        published: Mapping[tuple[Any, ...], float] | None = None,
+        note: str = "",
+        file: str | None = None,
+        scale: float = 100.0,
+    ) -> Path:
+        """Prints means of arms beside the paper's, draws ours and gives the figure's file.
+
+        Args:
+            means: From :func:`bermo_ray.results.mean_over_seeds`.
+            label: What the numbers are, with their unit.
+            rows: Columns that name a line.
+            arm: The column whose values are the arms.
+            published: The paper's numbers by (values of ``rows``..., arm), in the label's unit.
+            note: Behind the label above the table.
+            file: Name of the figure; that of the kind of study if not given.
+            scale: What means are multiplied by: 100 for points.
+        """
+        self.print(arms_table(label + note, means, rows, arm, published, scale))
+        path = self.study.folder / (file or f"{self.study.kind}.png")
+        return dots_figure(means, rows, arm, label, path, scale)
 
     @property
     def where(self) -> str:
@@ -186,12 +215,12 @@ def _train_teachers(kind: str, options: O, trials: Sequence[Trial]) -> dict[str,
         UserError: a teacher did not complete.
     """
     known = [] if options.fresh else read_known_trials(options.store.uri)
-    found = {k.trial.id: k for k in known if Path(k.checkpoint).is_dir()}
-    missing = [trial for trial in trials if trial.id not in found]
+    usable = {k.trial.id: k for k in known if Path(k.checkpoint).is_dir()}
+    missing = [trial for trial in trials if trial.id not in usable]
     if missing and options.dry_run:
         ids = ", ".join(trial.id for trial in missing)
         print(f"{len(missing)} teacher(s) would be trained first: {ids}")
-        return {t.id: f"{_UNTRAINED}{t.id}" for t in missing} | _checkpoints(found, trials)
+        return {t.id: f"{_UNTRAINED}{t.id}" for t in missing} | _checkpoints(usable, trials)
     if missing:
         name = f"{options.name}-teachers"
         resume = options.resume and options.store.folder(name).is_dir()
@@ -201,21 +230,21 @@ def _train_teachers(kind: str, options: O, trials: Sequence[Trial]) -> dict[str,
             raise UserError(*problems)
         _run_trials(session)
         trained = read_known_trials(options.store.uri)
-        found |= {k.trial.id: k for k in trained if k.study == name}
-    _print_taken([found[t.id] for t in trials if t.id in found and t not in missing], "teacher")
-    return _checkpoints(found, trials)
+        usable |= {k.trial.id: k for k in trained if k.study == name}
+    _print_taken([usable[t.id] for t in trials if t.id in usable and t not in missing], "teacher")
+    return _checkpoints(usable, trials)
 
 
-def _checkpoints(found: Mapping[str, KnownTrial], trials: Sequence[Trial]) -> dict[str, str]:
+def _checkpoints(teachers: Mapping[str, KnownTrial], trials: Sequence[Trial]) -> dict[str, str]:
     checkpoints = {}
     for trial in trials:
-        if trial.id in found:
-            if found[trial.id].report.status is not Status.COMPLETED:
+        if trial.id in teachers:
+            if teachers[trial.id].report.status is not Status.COMPLETED:
                 raise UserError(
                     f"teacher: the {trial.fusion.name} model of {trial.data.task} did not "
                     "complete; give other settings, or a `teacher` of your own"
                 )
-            checkpoints[trial.id] = found[trial.id].checkpoint
+            checkpoints[trial.id] = teachers[trial.id].checkpoint
     return checkpoints
 
 
@@ -310,7 +339,16 @@ def _run_trials(session: Session[O]) -> pa.Table:
     taken = len(session.study.taken)
     more = f", {taken} taken from earlier studies" if taken else ""
     session.print(f"{table.num_rows - taken} trials ended in {took}{more}")
-    return table
+    return in_plan_order(table, session.study.plan)
+
+
+def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:
+    """The rows of a grid as it lists its trials, for they start and end in any order; of a search
+    as they are."""
+    if not isinstance(plan, Grid):
+        return table
+    ids = pa.array([trial.id for trial in plan.trials])
+    return table.take(pc.sort_indices(pc.index_in(table["trial_id"], ids)))
 
 
 def _print_sources(session: Session[O]) -> None:

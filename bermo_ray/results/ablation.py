@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -72,10 +71,10 @@ def compare_changes(table: pa.Table, default: str, references: Sequence[str] = (
 
 def _compare(table: pa.Table, default: str, name: str, confidence: float) -> dict[str, Any]:
     try:
-        found = _estimate(table, default, name, confidence)
+        number = _estimate(table, default, name, confidence)
     except UserError:  # no seed in common: all of one diverged, which ``diverged`` says
         return {}
-    return {"difference": found.value, "low": found.low, "high": found.high}
+    return {"difference": number.value, "low": number.low, "high": number.high}
 
 
 def _estimate(table: pa.Table, default: str, name: str, confidence: float) -> Estimate:
@@ -103,14 +102,14 @@ def judge_changes(table: pa.Table, changes: pa.Table, claim: Claim, where: str) 
     chosen = [row for row in known if row["settled"]] or sorted(known, key=_clearness)[-1:]
     if not chosen:
         words = f"none of {len(rows)} single changes completed with a seed that the default did too"
-        return [judge(claim, where, partial(_refuse, words))]
+        return [judge(claim, where, _refuse, words)]
     verdicts = []
     for row in chosen:
         side = "better" if row["difference"] >= 0 else "worse"
         which = row["change"] if row["settled"] else f"the clearest, {row['change']},"
         words = f"of {len(rows)} single changes {which} is {side} than the default by"
-        estimate = partial(_estimate_size, table, default, row["change"], row["confidence"])
-        verdicts.append(judge(replace(claim, quantity=words), where, estimate))
+        worded, settings = replace(claim, quantity=words), (row["change"], row["confidence"])
+        verdicts.append(judge(worded, where, _estimate_size, table, default, *settings))
     return verdicts
 
 
@@ -127,10 +126,10 @@ def _clearness(row: dict[str, Any]) -> tuple[float, float]:
 def _estimate_size(table: pa.Table, default: str, name: str, confidence: float) -> Estimate:
     """The difference in points, turned so that it is positive."""
     sign = -100.0 if _estimate(table, default, name, confidence).value < 0 else 100.0
-    found = compare_by_seed(table, "change", default, name, scale=sign, confidence=confidence)
-    if found.low is None or found.high is None:
-        return found
-    return replace(found, low=min(found.low, found.high), high=max(found.low, found.high))
+    number = compare_by_seed(table, "change", default, name, scale=sign, confidence=confidence)
+    if number.low is None or number.high is None:
+        return number
+    return replace(number, low=min(number.low, number.high), high=max(number.low, number.high))
 
 
 def changes_table(title: str, changes: pa.Table, scale: float = 100.0) -> Table:

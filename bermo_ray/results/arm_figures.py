@@ -15,34 +15,40 @@ _DODGE = 0.16  # of a line's height, between the dots of two arms
 
 
 def dots_figure(
-    means: pa.Table, row: str, arm: str, label: str, file: Path, title: str = "", scale: float = 100
+    means: pa.Table,
+    rows: Sequence[str],
+    arm: str,
+    label: str,
+    file: Path,
+    scale: float = 100,
 ) -> Path:
-    """A line for each value of ``row`` with a dot for each arm, bars for the mean's 95 % interval,
+    """A line for each group of ``rows`` with a dot for each arm, bars for the mean's 95 % interval,
     to a PNG.
 
     Args:
         means: From :func:`bermo_ray.results.means.mean_over_seeds`.
-        row: The column that names a line.
+        rows: Columns that name a line.
         arm: The column whose values are the arms.
         label: Of the axis of numbers.
         file: What is written.
-        title: Above the figure.
         scale: What means are multiplied by.
     """
-    rows = means.to_pylist()
-    names = list(dict.fromkeys(r[row] for r in rows))
-    arms = list(dict.fromkeys(r[arm] for r in rows))
+    lines = [
+        {"line": ", ".join(_tick(row[name]) for name in rows), "arm": row[arm]} | row
+        for row in means.to_pylist()
+    ]
+    names = list(dict.fromkeys(line["line"] for line in lines))
+    arms = list(dict.fromkeys(line["arm"] for line in lines))
     figure = Figure(figsize=(7, 1.4 + 0.42 * max(1, len(names))), layout="constrained")
     axes = figure.subplots()
     for index, name in enumerate(arms):
         offset = _DODGE * (index - (len(arms) - 1) / 2)
-        drawn = [r for r in rows if r[arm] == name and r["mean"] is not None]
-        height = [names.index(r[row]) + offset for r in drawn]
+        drawn = [line for line in lines if line["arm"] == name and line["mean"] is not None]
+        height = [names.index(line["line"]) + offset for line in drawn]
         _draw_means(axes, drawn, height, str(name), index, scale)
-    axes.set_yticks(range(len(names)), [_tick(name) for name in names], fontsize=9)
+    axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.invert_yaxis()
     axes.set_xlabel(label)
-    axes.set_title(title, loc="left", fontsize=10)
     axes.grid(axis="x", alpha=0.25)
     if len(arms) > 1:
         axes.legend(edgecolor="none", framealpha=0.7, fontsize=8)

@@ -1,7 +1,5 @@
 """What depth-wise attention's paper says of few rows (Figures 2, 3 and 5), and who leads here."""
 
-from functools import partial
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,7 +55,7 @@ def judge_leads(
         shots, epochs = (pick(table[name]).as_py() for name in ("shots", "epochs"))
         corner = select(table, shots=shots, epochs=epochs)
         for first, second, claim in leads:
-            compare = partial(compare_by_seed, corner, "fusion", first, second, value)
             place = f"{where}, {shots} shots, {epochs} epochs"
-            verdicts.append(judge(claim, place, compare))
+            arms = ("fusion", first, second)
+            verdicts.append(judge(claim, place, compare_by_seed, corner, *arms, value))
     return tuple(verdicts)

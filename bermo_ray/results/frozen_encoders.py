@@ -6,7 +6,6 @@ mean over shots.
 """
 
 from collections.abc import Mapping
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +60,7 @@ def judge_tuning(table: pa.Table, fusion: str, where: str, value: str = REPORTED
         quantity=f"with {name} fine-tuning is better than the frozen encoder by",
     )
     frozen, tuned = (_find_values(table, fusion, encoder, value) for encoder in (FROZEN, TUNED))
-    return judge(claim, where, partial(compare_means, frozen, tuned, scale=100))
+    return judge(claim, where, compare_means, frozen, tuned, scale=100)
 
 
 def judge_share(table: pa.Table, where: str, value: str = REPORTED) -> Verdict:
@@ -79,15 +78,15 @@ def judge_share(table: pa.Table, where: str, value: str = REPORTED) -> Verdict:
         no_effect=0.5,
         margin=SHARE_MARGIN,
     )
-    arms = (
+    arms = [
         _find_values(rows, fusion, encoder, value)
         for fusion, encoder in (
             ("extra_layers", FROZEN),
             ("dwatt", FROZEN),
             ("extra_layers", TUNED),
         )
-    )
-    return judge(claim, f"{where}, {most} shots", partial(estimate_gain_share, *arms))
+    ]
+    return judge(claim, f"{where}, {most} shots", estimate_gain_share, *arms)
 
 
 def judge_size(table: pa.Table, fusion: str, where: str, value: str = REPORTED) -> Verdict:
@@ -103,4 +102,4 @@ def judge_size(table: pa.Table, fusion: str, where: str, value: str = REPORTED) 
     )
     large = _find_values(table, "extra_layers", FROZEN, value)
     small = _find_values(table, fusion, SMALLER, value)
-    return judge(claim, where, partial(compare_means, large, small, scale=100))
+    return judge(claim, where, compare_means, large, small, scale=100)

@@ -1,7 +1,6 @@
 """What the paper on layer dropping claims, and what trials say of it."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -72,10 +71,9 @@ def judge_dropping(
     if any(FINE_TUNED in name for name in with_dropping(table)["dropping"].to_pylist()):
         sides.append((AGAIN, ["top"], [f"top{FINE_TUNED}"]))
     verdicts = [
-        judge(claim, where, partial(compare_at_half, table, first, second))
-        for claim, first, second in sides
+        judge(claim, where, compare_at_half, table, first, second) for claim, first, second in sides
     ]
-    return [*verdicts, judge(TIME, where, partial(estimate_time_saved, times, 0.5))]
+    return [*verdicts, judge(TIME, where, estimate_time_saved, times, 0.5)]
 
 
 def _published_excesses() -> list[float]:
@@ -103,7 +101,7 @@ def judge_counts(table: pa.Table, counts: pa.Table, where: str) -> Verdict:
         counts: From :func:`bermo_ray.results.layer_counts`.
         where: Tasks and encoders, in words.
     """
-    return judge(CARRIED, where, partial(estimate_excess, table, counts))
+    return judge(CARRIED, where, estimate_excess, table, counts)
 
 
 def estimate_excess(table: pa.Table, counts: pa.Table) -> Estimate:

@@ -116,15 +116,15 @@ def values_by_seed(
     """
     groups = set(_group_keys(table, over))
     done = completed(table, value)
-    found: dict[int, dict[tuple[Any, ...], list[float]]] = {}
+    values: dict[int, dict[tuple[Any, ...], list[float]]] = {}
     keys = _group_keys(done, over)
     for seed, key, number in zip(
         done["seed"].to_pylist(), keys, done[value].to_pylist(), strict=True
     ):
-        found.setdefault(seed, {}).setdefault(key, []).append(number)
+        values.setdefault(seed, {}).setdefault(key, []).append(number)
     return {
         seed: math.fsum(float(np.mean(numbers)) for numbers in by_group.values()) / len(by_group)
-        for seed, by_group in sorted(found.items())
+        for seed, by_group in sorted(values.items())
         if set(by_group) == groups
     }
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -130,8 +129,9 @@ def judge_ingredients(table: pa.Table, sizes: Sequence[float], where: str) -> li
             source="ours",
             quantity=f"at the same size, {_QUANTITIES[name]}",
         )
-        effect = partial(compare_in_common_cells, trials, arm, without, with_it, alike)
-        verdicts.append(judge(claim, where, effect))
+        verdicts.append(
+            judge(claim, where, compare_in_common_cells, trials, arm, without, with_it, alike)
+        )
     return verdicts
 
 

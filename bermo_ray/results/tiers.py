@@ -1,7 +1,6 @@
 """Who leads in tiers of languages: depth-wise attention, Figure 9."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,4 +45,4 @@ def judge_tier(table: pa.Table, tier: str, where: str, value: str = REPORTED) ->
         values_by_seed(arm, value, over=("task", "fusion"))
         for arm in (select(rows, fusion="extra_layers"), fused)
     )
-    return judge(claim, f"{where}, {tier} tier", partial(compare_means, first, second, scale=100))
+    return judge(claim, f"{where}, {tier} tier", compare_means, first, second, scale=100)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from bermo_ray.results.means import REPORTED, select, values_by_seed
 from bermo_ray.results.schemas import INTEGER, NUMBER, TEXT, make_schema
 
 VERDICT_FILE = "verdict.json"
+P = ParamSpec("P")
 
 
 class Outcome(StrEnum):
@@ -237,52 +238,62 @@ class Verdict:
         return cls(**{**values, "outcome": Outcome(values["outcome"])})
 
 
-def judge(claim: Claim, where: str, estimate: Callable[[], Estimate]) -> Verdict:
+def judge(
+    claim: Claim,
+    where: str,
+    estimate: Callable[P, Estimate],
+    *args: P.args,
+    **keywords: P.kwargs,
+) -> Verdict:
     """The verdict on a claim; what keeps it from being estimated is one too, "no answer".
 
     Args:
         claim: What the paper says.
         where: On what it is looked at here.
         estimate: Makes the estimate; a :class:`UserError` of it is the reason of no answer.
+        args: What it takes.
+        keywords: What it takes by name.
     """
     about = (claim.text, claim.source, claim.published, claim.quantity, claim.unit, where)
     try:
-        found = estimate()
-        if not math.isfinite(found.value):
+        number = estimate(*args, **keywords)
+        if not math.isfinite(number.value):
             raise UserError("the estimate is not finite")
     except UserError as error:
         sentence = f"{where}: no answer: {error.problems[0]}"
         return Verdict(*about, None, None, None, 0, Outcome.NO_ANSWER, sentence)
-    outcome = _weigh(claim, found)
-    sentence = f"{where}: {claim.quantity} {_describe(found, claim.unit)}: {outcome}"
+    outcome = _weigh(claim, number)
+    sentence = f"{where}: {claim.quantity} {_describe(number, claim.unit)}: {outcome}"
     return Verdict(
-        *about, found.value, found.low, found.high, found.count, outcome, sentence,
-        confidence=found.confidence,
+        *about, number.value, number.low, number.high, number.count, outcome, sentence,
+        confidence=number.confidence,
     )  # fmt: skip
 
 
-def _weigh(claim: Claim, found: Estimate) -> Outcome:
-    if found.low is None or found.high is None:
+def _weigh(claim: Claim, number: Estimate) -> Outcome:
+    low, high = number.low, number.high
+    if low is None or high is None:
         return Outcome.NOT_SETTLED
     if claim.expects == "same":
-        low, high = claim.no_effect - claim.margin, claim.no_effect + claim.margin
-        if low <= found.low and found.high <= high:
+        least, most = claim.no_effect - claim.margin, claim.no_effect + claim.margin
+        if least <= low and high <= most:
             return Outcome.AGREES
-        return Outcome.CONTRADICTS if found.high < low or high < found.low else Outcome.NOT_SETTLED
-    if found.low <= claim.no_effect <= found.high:
+        return Outcome.CONTRADICTS if high < least or most < low else Outcome.NOT_SETTLED
+    if low <= claim.no_effect <= high:
         return Outcome.NOT_SETTLED
-    is_more = found.low > claim.no_effect
+    is_more = low > claim.no_effect
     return Outcome.AGREES if is_more == (claim.expects == "more") else Outcome.CONTRADICTS
 
 
-def _describe(found: Estimate, unit: str) -> str:
+def _describe(number: Estimate, unit: str) -> str:
     """``0.80× (95 % interval 0.60 to 1.10, 5 seeds)``."""
-    count = f"{found.count} {found.unit if found.count != 1 else found.unit.removesuffix('s')}"
-    value = format_number(found.value, unit)
-    if found.low is None or found.high is None:
+    cases = number.unit if number.count != 1 else number.unit.removesuffix("s")
+    count = f"{number.count} {cases}"
+    value = format_number(number.value, unit)
+    if number.low is None or number.high is None:
         return f"{value} ({count}, so no interval)"
-    ends = " to ".join(format_number(end, "") for end in (found.low, found.high))
-    return f"{value} ({100 * found.confidence:.3g} % interval {ends}, {count})"
+    ends = " to ".join(format_number(end, "") for end in (number.low, number.high))
+    return f"{value} ({100 * number.confidence:.3g} % interval {ends}, {count})"
 
 
 def format_number(value: float, unit: str) -> str:

@@ -1,7 +1,5 @@
 """Bad input: one clear line each, before any trial starts, exit code 2."""
 
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 from bermo_ray.errors import UserError
 from bermo_ray.training.check import check_trials
 from bermo_ray.trial import Trial
-from tests.support.studies import ROOT, load_script
+from tests.support.studies import ROOT, load_script, run_script
 from tests.support.task_files import write_parquet
 
 
@@ -18,16 +16,7 @@ from tests.support.task_files import write_parquet
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     def call(*options: str, name: str = "l0_frontier") -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.delenv("BERMO_DATA", raising=False)
-        monkeypatch.setattr(sys, "argv", [f"studies/{name}.py", *options])
-        code = 0
-        try:
-            runpy.run_path(str(ROOT / "studies" / f"{name}.py"), run_name="__main__")
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        return run_script(monkeypatch, capsys, name, *options)
 
     return call
 

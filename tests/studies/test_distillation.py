@@ -110,7 +110,7 @@ def test_verdicts_on_what_a_teacher_gives_and_on_the_fusions_with_it(tmp_path: P
     out = session.printed()
     assert "last    80.33 ±1.43  86.33 ±1.43    86.28   86.58" in out
     assert all(len(line) <= 80 for line in out.split("verdict")[0].splitlines())
-    assert (tmp_path / "distillation.png").is_file()
+    assert session.figure_files[0].is_file()
 
 
 def test_gains_of_the_paper_are_table_5_less_table_4(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 minimal budget, all into one store."""
 
 import json
-import runpy
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ from bermo_ray.record import Status
 from bermo_ray.results.verdict_store import load_verdicts
 from bermo_ray.results.verdicts import VERDICT_FILE, parse_verdicts
 from bermo_ray.tracking.store import store_uri
-from tests.support.studies import ROOT, load_script
+from tests.support.studies import ROOT, load_script, run_script
 
 STUDIES = sorted(file.stem for file in (ROOT / "studies").glob("*.py"))
 SMALL = ("--train-rows", "96", "--dev-rows", "40", "--seeds", "0", "1")
@@ -58,19 +57,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(name: str, *options: str) -> tuple[int, str, str]:
-        monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.delenv("BERMO_DATA", raising=False)
-        monkeypatch.setattr(sys, "argv", [f"studies/{name}.py", *options])
-        code = 0
-        try:
-            runpy.run_path(str(ROOT / "studies" / f"{name}.py"), run_name="__main__")
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return partial(run_script, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -98,10 +98,8 @@ def values(fusion: str, shots: int, epochs: int) -> float:
 
 
 def made_up(task: str = "entities") -> list[dict[str, Any]]:
-    cells = [(f, s, e, seed) for f in FUSIONS for s in (8, 64) for e in (10, 25) for seed in (0, 1)]
-    return [
-        row(task, f, s, e, seed, values(f, s, e) + 0.002 * seed) for f, s, e, seed in cells[::-1]
-    ]
+    cells = [(f, s, e, seed) for seed in (0, 1) for e in (10, 25) for s in (8, 64) for f in FUSIONS]
+    return [row(task, f, s, e, seed, values(f, s, e) + 0.002 * seed) for f, s, e, seed in cells]
 
 
 def test_verdicts_are_of_both_ends_of_the_grid(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_verdicts_are_ratios_of_test_perplexities(tmp_path: Path) -> None:
     values = {"last": 10.0, "extra_layers": 11.0, "concat": 15.0, "dwatt": 10.2}
     rows = [row(f, seed, v * (1 + 0.001 * seed)) for f, v in values.items() for seed in (0, 1, 2)]
     session = FakeSession(mlm_fusion.Options(), tmp_path)
-    mlm_fusion.report(session, result_table(*reversed(rows)))
+    mlm_fusion.report(session, result_table(*rows))
     base, extra, concat = session.verdicts
     assert [v.value for v in session.verdicts] == pytest.approx([1.02, 10.2 / 11, 1.5])
     assert [v.outcome for v in session.verdicts] == ["agrees"] * 3
@@ -67,7 +67,7 @@ def test_verdicts_are_ratios_of_test_perplexities(tmp_path: Path) -> None:
     out = session.printed()
     assert "last           10.01 ±0.02          2.90" in out
     assert "dwatt          10.21 ±0.03          2.91" in out
-    assert (tmp_path / "mlm_fusion.png").stat().st_size > 5_000
+    assert session.figure_files[0].stat().st_size > 5_000
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_claims_numbers_follow_from_table_3() -> None:
 def report(tmp_path: Path, options: Any, *arms: Any) -> FakeSession:
     rows = [row | {"metric_name": "accuracy"} for arm in arms for row in arm.to_pylist()]
     session = FakeSession(options, tmp_path, where="tense on embedded")
-    stability.report(session, result_table(*rows[::-1]))  # trials end in any order
+    stability.report(session, result_table(*rows))
     return session
 
 

@@ -3,12 +3,15 @@
 import importlib.util
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from bermo_ray import results
 from bermo_ray.record import Status
@@ -106,3 +109,20 @@ def load_script(name: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def run_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, *options: str
+) -> tuple[int, str, str]:
+    """Runs a script of studies/ in this process, 80 columns wide; its exit code and what it printed
+    to both streams."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("BERMO_DATA", raising=False)
+    monkeypatch.setattr(sys, "argv", [f"studies/{name}.py", *options])
+    code = 0
+    try:
+        runpy.run_path(str(ROOT / "studies" / f"{name}.py"), run_name="__main__")
+    except SystemExit as end:
+        code = int(end.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err

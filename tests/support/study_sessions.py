@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bermo_ray.command_line.shell import Session
 from bermo_ray.results.arm_text import describe_verdicts
 from bermo_ray.results.verdicts import Verdict
 
@@ -25,7 +26,9 @@ class FakeSession:
 
     @property
     def study(self) -> Any:
-        return SimpleNamespace(folder=self.folder, name="s")
+        return SimpleNamespace(folder=self.folder, name="s", kind="kind")
+
+    show_arms = Session.show_arms
 
     def print(self, *things: Any) -> None:
         for thing in things:
