@@ -322,6 +322,7 @@ SETTINGS = _settings(
     ("workers", _INTEGER, "resources.workers", ""),
     ("multiplier", _NUMBER, "pruning.multiplier", "λ asked for; null for methods without one"),
     ("target_density", _NUMBER, "pruning.target_density", "density asked for, if any"),
+    ("final_density", _NUMBER, "pruning.final_density", "kept fraction; null with a penalty"),
     ("learning_rate", _NUMBER, "optimizer.learning_rate", "of the weights"),
     ("score_learning_rate", _NUMBER, "optimizer.score_learning_rate", "of the mask scores"),
     ("fusion_learning_rate", _NUMBER, "optimizer.fusion_learning_rate", "of α and γ of BERMo"),

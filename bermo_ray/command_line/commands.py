@@ -1,24 +1,26 @@
-"""``bermo-ray``: look at what studies left behind."""
+"""Studies that make BERT-like encoders smaller: run them, and look at what they left behind."""
 
-import json
 import os
 import socket
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import tyro
 
+from bermo_ray.command_line.doctor import doctor
+from bermo_ray.command_line.output import show_table
 from bermo_ray.command_line.program import run_command
+from bermo_ray.command_line.study_command import describe_studies, run_study_script
 from bermo_ray.errors import UserError
 from bermo_ray.plugins import add_working_directory, load_plugins
 from bermo_ray.tracking.store import RUNS, SQLITE, store_uri
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_OPTIONS = {name: name for name in ("runs", "port", "out", "sql", "tracking_uri", "plugin")}
+_OPTIONS = {
+    name: name for name in ("runs", "port", "sql", "study", "parquet", "tracking_uri", "plugin")
+}
 
 
 def _existing_store(runs: Path, tracking_uri: str | None) -> str:
@@ -56,105 +58,109 @@ def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = Non
     os.execve(sys.executable, call, environment)  # signals then reach the server itself
 
 
+def list_studies(
+    runs: Path = Path(RUNS),
+    tracking_uri: str | None = None,
+    json: bool = False,
+    parquet: Path | None = None,
+) -> None:
+    """List the studies of a store: how they ended, and how many of their trials completed.
+
+    Args:
+        runs: Folder of the studies' records.
+        tracking_uri: An MLflow server or store, if not the one in --runs.
+        json: Print JSON, with all there is to say.
+        parquet: File to write instead.
+    """
+    from bermo_ray.results.overview import list_studies as read_studies
+    from bermo_ray.results.text import studies_table
+
+    rows = read_studies(_existing_store(runs, tracking_uri))
+    show_table(rows, lambda: studies_table(rows), json, parquet)
+
+
 def table(
     study: Annotated[str, tyro.conf.Positional],
     runs: Path = Path(RUNS),
     tracking_uri: str | None = None,
-    out: Path | None = None,
     frontier: bool = False,
-    sql: str | None = None,
+    json: bool = False,
+    parquet: Path | None = None,
 ) -> None:
-    """Print a study's trials, or what SQL makes of them, or write either as a file.
+    """Show a study's trials: what varies among them, what came out, and how they ended.
 
     Args:
         study: Name of the study.
         runs: Folder of the studies' records.
         tracking_uri: An MLflow server or store, if not the one in --runs.
-        out: File to write: .parquet, or .csv.
         frontier: Only the trials on the frontier.
-        sql: A query of DuckDB's over the table `trials`: "SELECT fusion, min(remaining) FROM trials
-            WHERE metric >= 0.9 GROUP BY fusion".
+        json: Print JSON, with every column.
+        parquet: File to write instead, with every column.
     """
-    from rich.console import Console
-
     from bermo_ray import results
-    from bermo_ray.results.text import any_table, trials_table
+    from bermo_ray.results.text import trials_table
+    from bermo_ray.results.varying import summarize_trials
 
-    if out is not None and out.suffix not in _writers():
-        raise UserError(f"out: got {out.name}, expected a name ending in .parquet or .csv")
     rows = results.load(study, _existing_store(runs, tracking_uri))
     rows = results.frontier(rows) if frontier else rows
-    if sql is not None:
-        rows = results.query(sql, trials=rows)
-    if out is None:
-        shown = trials_table(rows) if sql is None else any_table(rows)
-        Console(highlight=False).print(shown)
-        return
-    if out.suffix == ".csv" and sql is None:
-        rows = _nested_to_json(rows)
-    _write_whole(out, lambda file: _writers()[out.suffix](rows, file))
+    show_table(rows, lambda: trials_table(rows), json, parquet, lambda: summarize_trials(rows))
 
 
-def _nested_to_json(rows: "pa.Table") -> "pa.Table":
-    """Lists and maps as JSON text, which is all that a cell of a CSV file can hold."""
-    import pyarrow as pa
+def query(
+    sql: Annotated[str, tyro.conf.Positional],
+    study: str | None = None,
+    runs: Path = Path(RUNS),
+    tracking_uri: str | None = None,
+    json: bool = False,
+    parquet: Path | None = None,
+) -> None:
+    """Ask SQL of the trials of all studies, or of one.
 
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_nested(field.type):
-            convert = dict if pa.types.is_map(field.type) else list
-            cells = [None if v is None else json.dumps(convert(v)) for v in rows[index].to_pylist()]
-            rows = rows.set_column(index, field.name, pa.array(cells, pa.string()))
-    return rows
+    Args:
+        sql: A query of DuckDB's over the table `trials`: "SELECT fusion, min(remaining) FROM trials
+            WHERE metric >= 0.9 GROUP BY fusion".
+        study: Only the trials of this study.
+        runs: Folder of the studies' records.
+        tracking_uri: An MLflow server or store, if not the one in --runs.
+        json: Print JSON.
+        parquet: File to write instead.
+    """
+    from bermo_ray import results
+    from bermo_ray.results.text import any_table
+
+    uri = _existing_store(runs, tracking_uri)
+    trials = results.load_all(uri) if study is None else results.load(study, uri)
+    rows = results.query(sql, trials=trials)
+    show_table(rows, lambda: any_table(rows), json, parquet)
 
 
 def verdicts(
-    runs: Path = Path(RUNS), tracking_uri: str | None = None, out: Path | None = None
+    runs: Path = Path(RUNS),
+    tracking_uri: str | None = None,
+    markdown: bool = False,
+    json: bool = False,
+    parquet: Path | None = None,
 ) -> None:
-    """List what studies concluded of the papers' claims, or write it as a file.
+    """List what studies concluded of the papers' claims.
 
     Args:
         runs: Folder of the studies' records.
         tracking_uri: An MLflow server or store, if not the one in --runs.
-        out: File to write: .parquet, .csv, or .md for a table of claims, numbers and commands.
+        markdown: Print a table in Markdown: claims, numbers and commands.
+        json: Print JSON.
+        parquet: File to write instead.
     """
-    from rich.console import Console
-
     from bermo_ray.results.arm_text import verdicts_markdown, verdicts_overview
     from bermo_ray.results.verdict_store import load_verdicts
     from bermo_ray.results.verdicts import verdicts_table
 
-    if out is not None and out.suffix not in {*_writers(), ".md"}:
-        raise UserError(f"out: got {out.name}, expected a name ending in .parquet, .csv or .md")
     concluded = load_verdicts(_existing_store(runs, tracking_uri))
     if not concluded:
         raise UserError(f"no study in {runs} has a verdict yet")
-    if out is None:
-        Console(highlight=False).print(verdicts_overview(concluded))
-    elif out.suffix == ".md":
-        _write_whole(out, lambda file: file.write_text(verdicts_markdown(concluded)))
-    else:
-        rows = verdicts_table(concluded)
-        _write_whole(out, lambda file: _writers()[out.suffix](rows, file))
-
-
-def _writers() -> dict[str, Callable[..., Any]]:
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    return {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
-
-
-def _write_whole(out: Path, write: Callable[[Path], Any]) -> None:
-    """Writes a file under another name first, so that none is left half-written."""
-    import pyarrow
-
-    partial_file = out.with_name(out.name + ".partial")
-    try:
-        write(partial_file)
-        partial_file.replace(out)
-    except (OSError, pyarrow.ArrowException) as error:
-        partial_file.unlink(missing_ok=True)
-        raise UserError(f"out: {str(error).splitlines()[0]}") from None
+    if markdown:
+        print(verdicts_markdown(concluded), end="")
+        return
+    show_table(verdicts_table(concluded), lambda: verdicts_overview(concluded), json, parquet)
 
 
 def export(
@@ -203,12 +209,36 @@ def unpack(folder: Annotated[Path, tyro.conf.Positional]) -> None:
 
 def main() -> None:
     """Entry point of ``bermo-ray``."""
-    run_command(_dispatch, _OPTIONS)
+    words = sys.argv[1:]
+    if words[:1] == ["--version"]:
+        print(f"bermo-ray {version('bermo-ray')}")
+    elif words[:1] == ["study"]:
+        run_command(lambda: run_study_script(words[1:]))
+    else:
+        run_command(_dispatch, _OPTIONS)
+
+
+def study() -> None:
+    """Run a study: `bermo-ray study NAME --help` tells its options, `bermo-ray study` the names."""
+    print(describe_studies())
+
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "study": study,
+    "list": list_studies,
+    "table": table,
+    "query": query,
+    "verdicts": verdicts,
+    "export": export,
+    "unpack": unpack,
+    "ui": ui,
+    "doctor": doctor,
+}
 
 
 def _dispatch() -> None:
     tyro.extras.subcommand_cli_from_dict(
-        {"ui": ui, "table": table, "verdicts": verdicts, "export": export, "unpack": unpack},
+        _COMMANDS,
         prog="bermo-ray",
         description=__doc__,
         config=(tyro.conf.FlagCreatePairsOff,),

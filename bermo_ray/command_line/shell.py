@@ -363,7 +363,10 @@ def _print_sources(session: Session[O]) -> None:
 
 def _print_resume_hint(session: Session[O]) -> None:
     study, runs = session.study, session.options.runs
-    again = [_shown(Path(sys.executable)), sys.argv[0], "--resume", "--name", study.name]
+    program = sys.argv[0]  # a script, or the words that stand for one
+    start = program.split() if program.startswith("bermo-ray ") else [program]
+    start = start if len(start) > 1 else [_shown(Path(sys.executable)), program]
+    again = [*start, "--resume", "--name", study.name]
     again += [] if runs == Path(RUNS) else ["--runs", str(runs)]
     session.print("stopped; what is done is kept. Go on with:")
     session.console.print(f"  {shlex.join(again)}", soft_wrap=True)

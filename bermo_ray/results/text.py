@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,8 @@ from bermo_ray.intervals import mean_half_width
 from bermo_ray.record import Status
 from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.published import published_values
+from bermo_ray.results.varying import short_names, varying_settings
 from bermo_ray.search.layer_count_search import is_within
-
-Justify = Literal["left", "right"]
 
 
 def _table(title: str | None, columns: Sequence[str], text_columns: int = 0, **look: Any) -> Table:
@@ -329,7 +328,7 @@ def any_table(rows: pa.Table) -> Table:
     table = Table(box=None)
     for field in rows.schema:
         number = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
-        table.add_column(field.name, justify="right" if number else "left")
+        table.add_column(field.name, justify="right" if number else "left", no_wrap=True)
     # By column: names may repeat, and rows as dicts would lose one of them.
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         cells = (f"{v:.6g}" if isinstance(v, float) else v for v in row)
@@ -372,23 +371,53 @@ def _seeds(row: dict[str, Any]) -> str:
 
 
 def trials_table(rows: pa.Table) -> Table:
-    """Any trials of a study, in a line for each, as a rich table."""
-    table = Table(box=None)
-    columns: tuple[tuple[str, Justify], ...] = (
-        ("trial", "left"), ("fusion", "left"), ("method", "left"), ("λ", "right"),
-        ("remaining", "right"), ("metric", "right"), ("s", "right"), ("status", "left"),
-    )  # fmt: skip
-    for name, justify in columns:
-        table.add_column(name, justify=justify)
-    for row in rows.to_pylist():
+    """Any trials of a study, in a line for each, as a rich table: what varies among them, what came
+    out, and how they ended."""
+    varying = varying_settings(rows)
+    names = short_names(list(varying))
+    pruned = any(share is not None and share < 1 for share in rows["remaining"].to_pylist())
+    measured = [*(["remaining"] if pruned else []), "metric", "seconds"]
+    table = Table(box=None, pad_edge=False)
+    for name in ("trial", *names.values()):
+        table.add_column(name, no_wrap=True)
+    for name in measured:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("status", min_width=10)
+    forms = {"remaining": ".1%", "metric": ".4f", "seconds": ".0f"}
+    for index, row in enumerate(rows.to_pylist()):
         table.add_row(
             row["trial_id"][:6],
-            row["fusion"],
-            row["method"],
-            _number(row["multiplier"], ".3g"),
-            _number(row["remaining"], ".1%"),
-            _number(row["metric"], ".4f"),
-            _number(row["seconds"], ".0f"),
+            *(_setting(field, values[index]) for field, values in varying.items()),
+            *(_number(row[name], forms[name]) for name in measured),
             row["status"] + (f": {row['reason']}" if row["reason"] else ""),
         )
     return table
+
+
+def studies_table(rows: pa.Table) -> Table:
+    """Studies of a store, the newest last, as a rich table."""
+    table = _table(None, ("study", "started", "status", "trials", "of them", "tasks"), 6)
+    table.columns[0].no_wrap = True
+    for row in rows.to_pylist():
+        others = [
+            f"{row[name]} {name}"
+            for name in ("diverged", "stopped", "failed", "unfinished", "taken")
+            if row[name]
+        ]
+        table.add_row(
+            row["study"],
+            f"{row['started']:%Y-%m-%d %H:%M}",
+            row["status"],
+            str(row["trials"]),
+            ", ".join(others),
+            row["tasks"] if row["tasks"].count(",") < 3 else f"{row['tasks'].count(',') + 1} tasks",
+        )
+    return table
+
+
+def _setting(field: str, value: Any) -> str:
+    if value is None:
+        return "dense" if field == "pruning.method" else ""
+    if isinstance(value, str):
+        return _encoder(value) if "/" in value and field != "data.task" else value
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -61,6 +61,21 @@ def read_all(uri: str) -> list[StoredRun]:
     return _from_client(store.all_trial_runs(store.connect(uri)))
 
 
+def read_study_runs(uri: str) -> list[StoredRun]:
+    """The studies' own runs, oldest first, with the tags that say what they are and how they ended;
+    none where there is no store yet."""
+    if not uri.startswith(SQLITE):
+        return _from_client(store.all_study_runs(store.connect(uri)))
+    if not Path(uri.removeprefix(SQLITE)).is_file():
+        return []
+    with closing(_open(uri)) as database:
+        runs = [StoredRun(*run) for run in _select_runs(database, {"bermo.kind": "study"})]
+        for run in runs:
+            query = "SELECT key, value FROM tags WHERE run_uuid = ? AND key LIKE 'bermo.%'"
+            run.tags = dict(database.execute(query, [run.run_id]))
+    return runs
+
+
 def _from_client(runs: Iterable[Any]) -> list[StoredRun]:
     return [
         StoredRun(

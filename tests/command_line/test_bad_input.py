@@ -120,7 +120,7 @@ def test_dry_run_prints_the_trials_and_starts_nothing(run: Any, tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("name", sorted(f.stem for f in (ROOT / "studies").glob("*.py")))
+@pytest.mark.parametrize("name", sorted(f.stem for f in (ROOT / "studies").glob("[!_]*.py")))
 def test_every_study_loads_with_its_defaults(run: Any, name: str) -> None:
     code, out, err = run("--dry-run", name=name)
     assert (code, err) == (0, "")

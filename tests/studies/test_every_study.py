@@ -15,7 +15,7 @@ from bermo_ray.results.verdicts import VERDICT_FILE, parse_verdicts
 from bermo_ray.tracking.store import store_uri
 from tests.support.studies import ROOT, load_script, run_script
 
-STUDIES = sorted(file.stem for file in (ROOT / "studies").glob("*.py"))
+STUDIES = sorted(file.stem for file in (ROOT / "studies").glob("[!_]*.py"))
 SMALL = ("--train-rows", "96", "--dev-rows", "40", "--seeds", "0", "1")
 SHORT = (*SMALL, "--epochs", "1")
 # So many that a teacher, or the undropped model, is better than a constant answer.
