@@ -412,6 +412,9 @@ class Listener(Protocol):
         """A trial reported: the newest report last, before it those that may have been missed;
         ``checkpoint`` is empty where none is known yet."""
 
+    def on_progress(self, attempt: str, share: float) -> None:
+        """A running trial has done that share of its steps; told now and then, between reports."""
+
     def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
         """A checkpoint lies there now; older ones may be gone."""
 

@@ -18,9 +18,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.plugins import add_working_directory, load_plugins
 from bermo_ray.tracking.store import RUNS, SQLITE, store_uri
 
-_OPTIONS = {
-    name: name for name in ("runs", "port", "sql", "study", "parquet", "tracking_uri", "plugin")
-}
+_OPTIONS = {name: name for name in ("runs", "port", "study", "parquet", "tracking_uri", "plugin")}
 
 
 def _existing_store(runs: Path, tracking_uri: str | None) -> str:

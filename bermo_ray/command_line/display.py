@@ -1,7 +1,9 @@
 """What a person watches: trials done, running, best so far, time left."""
 
+import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -10,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bermo_ray.record import Report, Status
+from bermo_ray.results.varying import short_names
 from bermo_ray.search.plan import describe_dropping
 from bermo_ray.trial import Penalized, Trial
-
-_NEAR_BEST = 0.02  # of the metric: "within 2 points" of the best
 
 
 def format_clock(seconds: float) -> str:
@@ -27,11 +28,39 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def describe_trial(trial: Trial, with_task: bool = False) -> str:
-    """A trial in a few words: what differs between the trials of a search."""
+# What the words of a trial say in any case.
+_ALWAYS_SAID = {
+    "data.task", "fusion.name", "seed", "optimizer.learning_rate", "optimizer.score_learning_rate",
+}  # fmt: skip
+_SECTIONS_SAID = ("pruning.", "layer_drop.")
+
+
+def describe_trial(trial: Trial, with_task: bool = False, varied: Sequence[str] = ()) -> str:
+    """A trial in a few words: what differs between the trials of a study.
+
+    Args:
+        trial: To be described.
+        with_task: Whether its task is said.
+        varied: Fields that differ in the study; those that no other word says are added.
+    """
     words = [trial.data.task] if with_task else []
     words += [trial.fusion.name, describe_dropping(trial), *_describe_pruning(trial)]
+    words += _describe_others(trial, varied)
     return " ".join([*filter(None, words), *([f"seed {trial.seed}"] if trial.seed else [])])
+
+
+def _describe_others(trial: Trial, varied: Sequence[str]) -> list[str]:
+    """``shots 8``, ``teacher``: settings beyond fusion, pruning, dropping and rates."""
+    fields = [f for f in varied if f not in _ALWAYS_SAID and not f.startswith(_SECTIONS_SAID)]
+    values, names = trial.flat(), short_names(fields)
+    words = []
+    for field in fields:
+        value = values.get(field)
+        if field == "distillation.teacher" or isinstance(value, bool):
+            words += [names[field].replace("_", " ")] if value else []
+        elif value is not None:
+            words.append(f"{names[field].replace('_', ' ')} {Path(str(value)).name}")
+    return words
 
 
 def _describe_pruning(trial: Trial) -> list[str]:
@@ -54,7 +83,7 @@ class Display:
     Args:
         study: Name of the study.
         metric_name: Of the tasks' metric.
-        with_task: Whether trials differ in their task.
+        varied: Fields of a Trial in which the study's trials differ.
         console: Where it is shown.
     """
 
@@ -62,10 +91,10 @@ class Display:
         self,
         study: str,
         metric_name: str,
-        with_task: bool = False,
+        varied: Sequence[str] = (),
         console: Console | None = None,
     ) -> None:
-        self.study, self.metric_name, self.with_task = study, metric_name, with_task
+        self.study, self.metric_name, self.varied = study, metric_name, varied
         self.console = console or Console(highlight=False)
         self.most_trials, self.concurrent = 0, 1
         self._opened = time.monotonic()
@@ -73,6 +102,7 @@ class Display:
         self._started: dict[str, float] = {}
         self._seconds: dict[str, float] = {}  # of those that ended while it was shown
         self._reports: dict[str, Report] = {}  # the newest of each
+        self._shares: dict[str, float] = {}  # of its steps that a trial has done
         self._live: Live | None = None
 
     def on_open(self, most_trials: int, concurrent: int, where: str) -> None:
@@ -92,6 +122,9 @@ class Display:
         if reports[-1].status.ended and attempt not in self._seconds:
             self._seconds[attempt] = time.monotonic() - self._started[attempt]
             self._print_end(attempt, reports[-1])
+
+    def on_progress(self, attempt: str, share: float) -> None:
+        self._shares[attempt] = share
 
     def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
         pass
@@ -114,17 +147,27 @@ class Display:
     def _ended(self) -> int:
         return sum(report.status.ended for report in self._reports.values())
 
+    def _describe(self, attempt: str) -> str:
+        trial = self._trials[attempt]
+        return describe_trial(trial, "data.task" in self.varied, self.varied)
+
+    def _running(self) -> list[str]:
+        return [attempt for attempt in self._started if attempt not in self._seconds]
+
     def _time_left(self) -> str:
-        if not self._seconds:
+        """What is left, at the pace of what was done since the first trial started."""
+        shares = sum(self._shares.get(attempt, 0.0) for attempt in self._running())
+        done = len(self._seconds) + shares
+        if done <= 0:
             return "…"
-        mean = sum(self._seconds.values()) / len(self._seconds)
-        return format_clock(mean * (self.most_trials - self._ended) / self.concurrent)
+        elapsed = time.monotonic() - min(self._started.values())
+        return format_clock(elapsed / done * max(0.0, self.most_trials - self._ended - shares))
 
     def _outcome(self, report: Report) -> str:
         return f"{self.metric_name} {report.metric:.3f} at {report.remaining:.1%}"
 
     def _print_end(self, attempt: str, report: Report) -> None:
-        what = describe_trial(self._trials[attempt], self.with_task)
+        what = self._describe(attempt)
         completed = report.status is Status.COMPLETED
         outcome = self._outcome(report) if completed else f"{report.status}: {report.reason}"
         line = Text(f"{self._ended:>3}/{self.most_trials} {what:<38} {outcome}")
@@ -133,25 +176,22 @@ class Display:
         self.console.print(line.append(left), style="" if completed else "yellow")
 
     def panel(self) -> Group:
-        """The live panel: how far the study is, what runs, and the best so far."""
+        """The live panel: how far the study is, what runs, and the frontier so far."""
         head = Table.grid(padding=(0, 1))
         head.add_row(
             ProgressBar(self.most_trials, self._ended, width=24),
             f"{self._ended}/{self.most_trials} trials",
             f"{format_clock(time.monotonic() - self._opened)} gone, {self._time_left()} left",
         )
-        running = Table.grid(padding=(0, 2))
-        for attempt in self._started:
-            if attempt not in self._seconds:
-                what = describe_trial(self._trials[attempt], self.with_task)
-                running.add_row("  ▸", what, self._describe_running(attempt))
-        best = Table.grid(padding=(0, 2))
-        for fusion, (top, sparsest) in sorted(self._best_by_fusion().items()):
-            near = f"{sparsest.metric:.3f} at {sparsest.remaining:.1%}"
-            best.add_row(
-                f"  best {fusion}", self._outcome(top), f"sparsest within 2 points: {near}"
-            )
-        return Group(head, running, best)
+        running = Table.grid(padding=(0, 1))
+        for attempt in self._running():
+            bar = ProgressBar(1.0, self._shares.get(attempt, 0.0), width=12)
+            running.add_row("", bar, self._describe(attempt), self._describe_running(attempt))
+        frontiers = Table.grid(padding=(0, 1))
+        for fusion, points in sorted(self._frontiers().items()):
+            shown = "  ".join(f"{r.remaining:.0%} {r.metric:.3f}" for r in points)
+            frontiers.add_row("", f"frontier, {fusion}", Text(shown, overflow="ellipsis"))
+        return Group(head, running, frontiers)
 
     def _describe_running(self, attempt: str) -> str:
         report = self._reports.get(attempt)
@@ -162,16 +202,20 @@ class Display:
             text += f"  {report.metric:.3f} at {report.remaining:.1%}"
         return text
 
-    def _best_by_fusion(self) -> dict[str, tuple[Report, Report]]:
-        """Of each fusion's pruned trials: the best, and the sparsest within 2 points of it."""
+    def _frontiers(self) -> dict[str, list[Report]]:
+        """Of each fusion's pruned trials those that no other is smaller and better than, the
+        smallest first."""
         by_fusion: dict[str, list[Report]] = {}
         for attempt, report in self._reports.items():
             trial = self._trials[attempt]
             if trial.pruning and report.usable("metric", "remaining"):
                 by_fusion.setdefault(trial.fusion.name, []).append(report)
-        best = {}
+        frontiers = {}
         for fusion, reports in by_fusion.items():
-            top = max(reports, key=lambda r: r.metric)
-            near = [r for r in reports if r.metric >= top.metric - _NEAR_BEST]
-            best[fusion] = (top, min(near, key=lambda r: r.remaining))
-        return best
+            best, front = -math.inf, []
+            for report in sorted(reports, key=lambda r: (r.remaining, -r.metric)):
+                if report.metric > best:
+                    best = report.metric
+                    front.append(report)
+            frontiers[fusion] = front
+        return frontiers

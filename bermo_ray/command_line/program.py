@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from bermo_ray.errors import UserError
 
+EXIT_ALL_FAILED = 1  # no trial of a study came to its end
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130  # the shell's own code for Ctrl-C
 

@@ -25,13 +25,14 @@ from rich.table import Table
 from bermo_ray import plugins
 from bermo_ray.command_line.display import Display, format_clock
 from bermo_ray.command_line.options import StudyOptions
-from bermo_ray.command_line.program import EXIT_INTERRUPTED, run_command
+from bermo_ray.command_line.program import EXIT_ALL_FAILED, EXIT_INTERRUPTED, run_command
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
 from bermo_ray.record import Status
 from bermo_ray.results.arm_figures import dots_figure
 from bermo_ray.results.arm_text import arms_table, describe_verdicts
 from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.varying import find_varying
 from bermo_ray.results.verdicts import Verdict
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial
@@ -317,12 +318,13 @@ class _StudyDisplay(Display):
 
 
 def _make_display(name: str, plan: Plan) -> Display:
-    tasks = {trial.data.task for trial in plan.representatives()}
+    trials = plan.representatives()
     try:
-        metrics = {get_task(task).metric for task in tasks}
+        metrics = {get_task(trial.data.task).metric for trial in trials}
     except UserError:  # the check of the trials says it better
         metrics = set()
-    return _StudyDisplay(name, metrics.pop() if len(metrics) == 1 else "metric", len(tasks) > 1)
+    varied = list(find_varying([trial.model_dump(mode="json") for trial in trials]))
+    return _StudyDisplay(name, metrics.pop() if len(metrics) == 1 else "metric", varied)
 
 
 def _run_trials(session: Session[O]) -> pa.Table:
@@ -330,6 +332,8 @@ def _run_trials(session: Session[O]) -> pa.Table:
     started = time.monotonic()
     _print_sources(session)
     _print_taken(session.study.known_trials(session.options.resume))
+    if session.options.backend == "ray":
+        session.print("starting Ray ...")
     try:
         table = session.study.run(session.options.resume)
     except StudyInterrupted:
@@ -339,7 +343,30 @@ def _run_trials(session: Session[O]) -> pa.Table:
     taken = len(session.study.taken)
     more = f", {taken} taken from earlier studies" if taken else ""
     session.print(f"{table.num_rows - taken} trials ended in {took}{more}")
+    session.print(*describe_ends(table))
+    if not any(Status(status).measured for status in table["status"].to_pylist()):
+        sys.exit(EXIT_ALL_FAILED)
     return in_plan_order(table, session.study.plan)
+
+
+def describe_ends(table: pa.Table, most_lines: int = 5) -> list[str]:
+    """How trials ended, in a line, and why those did not complete that did not, some of them.
+
+    Args:
+        table: The trials.
+        most_lines: At most so many reasons; how many are left out is said.
+    """
+    rows = table.to_pylist()
+    counts = Counter(row["status"] for row in rows)
+    lines = ["  " + ", ".join(f"{count} {status}" for status, count in counts.most_common())]
+    others = Counter(
+        (row["status"], row["reason"] or "no reason known") for row in rows
+        if row["status"] != Status.COMPLETED
+    )  # fmt: skip
+    for (status, reason), count in others.most_common(most_lines):
+        lines.append(f"  {count} {status}: {reason}")
+    left_out = sum(count for _, count in others.most_common()[most_lines:])
+    return [*lines, *([f"  {left_out} more: see `bermo-ray table`"] if left_out else [])]
 
 
 def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.tune import Callback, Stopper
 
+from bermo_ray.ray_backend.progress import BoardReader
 from bermo_ray.ray_backend.searcher import PlanSearcher
 from bermo_ray.ray_backend.trials import decode_history, decode_report, encode_result
 from bermo_ray.record import Listener, Report, Status
@@ -22,9 +23,10 @@ class ListenerCallback(Callback):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = list(listeners)
         self._resumed = False
+        self._board: BoardReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"listeners": [], "_resumed": True}
+        return {"listeners": [], "_resumed": True, "_board": None}
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """After a resume: what ended before is told once, so that it is counted."""
@@ -38,7 +40,11 @@ class ListenerCallback(Callback):
                     listener.on_known(trial.trial_id, _trial_of(trial), report)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self._board = self._board or BoardReader()
+        shares = self._board.read()
         for listener in self.listeners:
+            for attempt, share in shares.items():
+                listener.on_progress(attempt, share)
             listener.on_refresh()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bermo_ray import plugins
+from bermo_ray.ray_backend.progress import BoardWriter
 from bermo_ray.record import Report, Status
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import Trial
@@ -63,9 +64,12 @@ class RayReporter:
     """A :class:`bermo_ray.training.reporter.Reporter` through ``ray.tune`` or ``ray.train``, which
     have the same calls."""
 
-    def __init__(self, session: Any, rank: int, world_size: int, gpus: bool) -> None:
+    def __init__(
+        self, session: Any, rank: int, world_size: int, gpus: bool, attempt: str = ""
+    ) -> None:
         self.session, self.rank, self.world_size = session, rank, world_size
         self.device = _find_device(gpus)
+        self._board = BoardWriter(attempt) if attempt and rank == 0 else None
         self._resume_folder: tempfile.TemporaryDirectory[str] | None = None
 
     def resume_from(self) -> Path | None:
@@ -75,6 +79,11 @@ class RayReporter:
             return None
         self._resume_folder = tempfile.TemporaryDirectory(prefix="bermo-resume-")
         return Path(checkpoint.to_directory(self._resume_folder.name))
+
+    def progress(self, share: float) -> None:
+        """Rank 0 tells the board."""
+        if self._board is not None:
+            self._board.tell(share)
 
     def report(
         self,
@@ -141,7 +150,8 @@ def train_in_process(trial_json: str, settings: TrialConfig) -> None:
     from bermo_ray.training.loop import train
 
     torch.set_num_threads(settings.resources.cpus_per_worker)
-    train(Trial.from_json(trial_json), RayReporter(tune, 0, 1, settings.resources.gpus))
+    attempt = tune.get_context().get_trial_id()
+    train(Trial.from_json(trial_json), RayReporter(tune, 0, 1, settings.resources.gpus, attempt))
 
 
 def train_in_parallel(trial_json: str, settings: TrialConfig) -> None:
@@ -154,11 +164,11 @@ def train_in_parallel(trial_json: str, settings: TrialConfig) -> None:
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    resources = settings.resources
+    resources, attempt = settings.resources, tune.get_context().get_trial_id()
     per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
     TorchTrainer(
         _train_worker,
-        train_loop_config=settings.to_tune(Trial.from_json(trial_json)),
+        train_loop_config=settings.to_tune(Trial.from_json(trial_json)) | {"attempt": attempt},
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
         scaling_config=ray.train.ScalingConfig(
             num_workers=resources.workers,
@@ -166,7 +176,7 @@ def train_in_parallel(trial_json: str, settings: TrialConfig) -> None:
             resources_per_worker=per_worker | ({"GPU": 1} if resources.gpus else {}),
         ),
         run_config=ray.train.RunConfig(
-            name=f"train-{tune.get_context().get_trial_id()}",
+            name=f"train-{attempt}",
             storage_path=settings.storage,
             callbacks=[TuneReportCallback()],
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
@@ -186,7 +196,7 @@ def _train_worker(config: dict[str, Any]) -> None:
     plugins.load_plugins(settings.plugins)
     torch.set_num_threads(settings.resources.cpus_per_worker)
     context = ray.train.get_context()
-    reporter = RayReporter(
-        ray.train, context.get_world_rank(), context.get_world_size(), settings.resources.gpus
-    )
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    gpus = settings.resources.gpus
+    reporter = RayReporter(ray.train, rank, world_size, gpus, config["attempt"])
     train(Trial.from_json(config["trial"]), reporter)

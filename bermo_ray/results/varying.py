@@ -48,7 +48,12 @@ def varying_settings(table: pa.Table) -> dict[str, list[Any]]:
     Args:
         table: Trials, with ``trial_json``.
     """
-    trials = [flatten_settings(json.loads(text)) for text in table["trial_json"].to_pylist()]
+    return find_varying([json.loads(text) for text in table["trial_json"].to_pylist()])
+
+
+def find_varying(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """:func:`varying_settings` of trials as plain values."""
+    trials = [flatten_settings(trial) for trial in settings]
     fields = dict.fromkeys(name for trial in trials for name in trial if name not in _IGNORED)
     varying = {}
     for name in fields:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from bermo_ray.training.loop import train
 from bermo_ray.training.reporter import LocalReporter
 
 _LOG = "log.json"
+_SECONDS_BETWEEN = 0.5  # looks at how far a trial is
 
 
 def has_log(folder: Path) -> bool:
@@ -103,6 +105,20 @@ class _ListenedReporter(LocalReporter):
     attempt: str
     listeners: Sequence[Listener]
     outside_error: Exception | None = None  # of the plan or a listener: not the trial's
+    shown_at: float = 0.0
+
+    def progress(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self.shown_at < _SECONDS_BETWEEN:
+            return
+        self.shown_at = now
+        try:
+            for listener in self.listeners:
+                listener.on_progress(self.attempt, share)
+                listener.on_refresh()
+        except Exception as error:
+            self.outside_error = error
+            raise
 
     def report(
         self,

@@ -154,6 +154,9 @@ class Recorder:
             self._write(partial(self._end, attempt, last))
             self._write(partial(self._copy_predictions, attempt, checkpoint))
 
+    def on_progress(self, attempt: str, share: float) -> None:
+        pass
+
     def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
         """Where the newest checkpoint lies; older ones are deleted."""
         self._write(lambda: self._tag(attempt, {"bermo.checkpoint": checkpoint}))

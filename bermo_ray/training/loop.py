@@ -71,6 +71,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         run.rates.step()
         run.optimizer.zero_grad(set_to_none=True)
         meter.add(loss, len(rows))
+        reporter.progress(step / run.total_steps)
 
         # Gradients are the same on all workers after DDP, so all of them break off together.
         checked = step % _NORM_CHECK_STEPS == 0 or step in evaluated

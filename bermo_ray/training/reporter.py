@@ -26,6 +26,9 @@ class Reporter(Protocol):
     def resume_from(self) -> Path | None:
         """The folder of the checkpoint to go on from, if any."""
 
+    def progress(self, share: float) -> None:
+        """Called by every worker after every step, with the share of all steps that is done."""
+
     def report(
         self, report: Report, save: SaveCheckpoint | None, history: Sequence[Report] = ()
     ) -> None:
@@ -62,6 +65,9 @@ class LocalReporter:
         moves of :meth:`report`, the one before it."""
         folders = (self.folder, self._beside(".old")) if self.folder else ()
         return next((f for f in folders if f and (f / PROGRESS_FILE).is_file()), None)
+
+    def progress(self, share: float) -> None:
+        """Nobody watches."""
 
     def _beside(self, suffix: str) -> Path:
         assert self.folder is not None

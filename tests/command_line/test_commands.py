@@ -1,5 +1,8 @@
 """``bermo-ray``: the UI on the right store, and the table."""
 
+import csv
+import io
+import json
 import os
 import signal
 import socket
@@ -7,9 +10,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 
-import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -42,46 +45,119 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     commands.main()
 
 
-def test_table_prints_and_writes(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_pipe_gets_what_varies_in_full(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call(monkeypatch, "table", "mine", "--runs", str(runs))
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t"))
+    assert [(r["seed"], r["remaining"], r["metric"], r["status"]) for r in rows] == [
+        ("0", "0.5", "0.9", "completed"),
+        ("1", "0.75", "0.8", "completed"),
+    ]
+    assert "λ" not in rows[0]  # the same in both
+    call(monkeypatch, "query", "SELECT 1 / 3 AS third", "--runs", str(runs))
+    assert capsys.readouterr().out == "third\n0.3333333333333333\n"
+
+
+def test_a_terminal_gets_a_table_that_fits(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    call(monkeypatch, "table", "mine", "--runs", str(runs))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["trial", "seed", "remaining", "metric", "seconds", "status"]
+    assert lines[1].split()[1:4] == ["0", "50.0%", "0.9000"]
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_what_does_not_fit_a_terminal_scrolls(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages: list[str] = []
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("pydoc.pager", pages.append)
+    call(monkeypatch, "query", "SELECT repeat('x', 70) AS long", "--runs", str(runs))
+    assert "x" * 70 in pages[0]
+
+
+def test_programs_get_json_and_parquet_with_every_column(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, "table", "mine", "--runs", str(runs), "--json")
+    first, second = json.loads(capsys.readouterr().out)
+    assert set(first) == set(results.SCHEMA.names)
+    assert (first["dropped_layers"], second["metric"], first["gamma"]) == ([0], 0.8, None)
+    file = tmp_path / "f.parquet"
+    call(monkeypatch, "table", "mine", "--runs", str(runs), "--frontier", "--parquet", str(file))
+    assert pq.read_table(file)["metric"].to_pylist() == [0.9]
+    best = "SELECT seed, metric, metric FROM trials ORDER BY metric DESC LIMIT 1"
+    call(monkeypatch, "query", best, "--study", "mine", "--runs", str(runs), "--json")
+    assert json.loads(capsys.readouterr().out) == [{"seed": 0, "metric": 0.9, "metric_2": 0.9}]
+
+
+def test_list_tells_how_studies_ended(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, "list", "--runs", str(runs), "--json")
+    (study,) = json.loads(capsys.readouterr().out)
+    counts = {name: study[name] for name in ("trials", "completed", "diverged", "failed", "taken")}
+    assert counts == {"trials": 2, "completed": 2, "diverged": 0, "failed": 0, "taken": 0}
+    assert (study["study"], study["tasks"]) == ("mine", "tense")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    call(monkeypatch, "list", "--runs", str(runs))
+    assert "mine" in capsys.readouterr().out
+
+
+def test_doctor_says_what_is_there_and_what_is_not(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, "doctor", "--runs", str(runs))
     out = capsys.readouterr().out
-    assert "50.0%  0.9000" in out
-    assert out.count("completed") == 2
-    call(
-        monkeypatch,
-        "table",
-        "mine",
-        "--runs",
-        str(runs),
-        "--frontier",
-        "--out",
-        str(tmp_path / "f.parquet"),
+    assert "store      1 studies in" in out
+    assert "HF_HUB_OFFLINE is set" in out  # as in all tests
+    assert f"torch {version('torch')}" in out
+    with pytest.raises(SystemExit) as caught:
+        call(monkeypatch, "doctor", "--runs", str(tmp_path), "--data-dir", str(tmp_path))
+    assert caught.value.code == 1
+    assert f"MISSING  data       {tmp_path}: no task" in capsys.readouterr().out
+
+
+def test_studies_ship_in_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, "study")
+    assert "probing" in capsys.readouterr().out
+    call(monkeypatch, "study", "stability", "--seeds", "3", "--dry-run", "--runs", str(tmp_path))
+    assert "2 trials" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "study", "stabilty")
+    assert capsys.readouterr().err == "error: unknown study 'stabilty': did you mean stability?\n"
+    own = tmp_path / "own.py"
+    own.write_text("import sys\nprint(sys.argv)")
+    call(monkeypatch, "study", str(own), "--x")
+    assert capsys.readouterr().out == f"['{own}', '--x']\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['bermo-ray', '--version']\n"
+        "from bermo_ray.command_line.commands import main; main()\n"
+        "print({'torch', 'ray', 'mlflow', 'transformers', 'matplotlib'} & set(sys.modules))"
     )
-    assert pq.read_table(tmp_path / "f.parquet")["metric"].to_pylist() == [0.9]
-    call(monkeypatch, "table", "mine", "--runs", str(runs), "--out", str(tmp_path / "t.csv"))
-    assert pyarrow.csv.read_csv(tmp_path / "t.csv").num_rows == 2
-    assert results.load("mine", store_uri(runs))["seed"].to_pylist() == [0, 1]
-    best = "SELECT seed, metric FROM trials ORDER BY metric DESC LIMIT 1"
-    call(monkeypatch, "table", "mine", "--runs", str(runs), "--sql", best)
-    assert capsys.readouterr().out.split() == ["seed", "metric", "0", "0.9"]
-    file = str(tmp_path / "best.parquet")
-    call(monkeypatch, "table", "mine", "--runs", str(runs), "--sql", best, "--out", file)
-    assert pq.read_table(file).to_pylist() == [{"seed": 0, "metric": 0.9}]
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"bermo-ray {version('bermo-ray')}\nset()\n"
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["table", "other"], "no study 'other' in"),
-        (["table", "mine", "--out", "x.txt"], "expected a name ending in .parquet or .csv"),
-        (["table", "mine", "--out", "no/such/folder/x.csv"], "--out: "),
-        (
-            ["table", "mine", "--sql", "SELECT list(seed) FROM trials", "--out", "x.csv"],
-            "--out: ",
-        ),
-        (["table", "mine", "--sql", "SELECT x FROM trials"], "error: --sql: Binder Error"),
+        (["table", "mine", "--parquet", "no/such/folder/x.parquet"], "--parquet: "),
+        (["query", "SELECT x FROM trials"], "error: sql: Binder Error"),
+        (["query", "SELECT 1", "--study", "other"], "no study 'other' in"),
         (["ui", "--runs", "nowhere"], "no studies in"),
     ],
 )

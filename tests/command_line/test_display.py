@@ -1,6 +1,7 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from bermo_ray.command_line.display import Display, describe_trial, format_clock
@@ -65,10 +66,42 @@ def test_the_live_panel_shows_done_running_best_and_time_left() -> None:
     assert "epoch 1.5  0.700 at 90.0%" in shown
     assert "bermo dense rate 3.0e-05" in shown
     assert "starting" in shown
-    assert "best last" in shown
-    assert "accuracy 0.930 at 80.0%" in shown
-    assert "sparsest within 2 points: 0.920 at 20.0%" in " ".join(shown.split())
+    assert "frontier, last 20% 0.920  80% 0.930" in shown  # bermo's still runs
+    assert "frontier, bermo" not in shown
     assert "accuracy 0.930" in out.getvalue()
+
+
+def test_time_left_goes_by_what_is_done_within_trials_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("bermo_ray.command_line.display.time.monotonic", lambda: now)
+    display, _ = screen(terminal=True)
+
+    def shown() -> str:
+        plain = io.StringIO()
+        Console(file=plain, width=80).print(display.panel())
+        return plain.getvalue()
+
+    display.on_start("0", trial(0, "last"))
+    display.on_start("1", trial(1, "last"))
+    assert "0:00 gone, … left" in shown()
+    now = 110.0
+    display.on_progress("0", 0.5)
+    display.on_progress("1", 0.25)
+    # 0.75 trials in 10 s, 5.25 left.
+    assert "0:10 gone, 1:10 left" in shown()
+    now = 115.0
+    display.on_report("0", [report(0.9, 0.5)], "")
+    assert "1/6 trials" in shown()
+    # 1.25 trials in 15 s, 4.75 left.
+    assert "0:15 gone, 0:57 left" in shown()
+
+
+def test_what_else_varies_is_said_of_a_trial() -> None:
+    base = Trial().replace(data__shots=8, distillation__teacher="/models/t")
+    fields = ["data.shots", "fusion.norm", "distillation.teacher", "seed", "pruning.multiplier"]
+    said = describe_trial(base, varied=fields)
+    assert said == "last dense rate 3.0e-05 shots 8 norm layer teacher"
+    assert describe_trial(Trial(), varied=["distillation.teacher"]).endswith("3.0e-05")
 
 
 def test_trials_of_a_resumed_study_that_had_ended_are_counted() -> None:
