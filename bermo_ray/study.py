@@ -104,13 +104,14 @@ def make_backend(
     resources: Resources,
     concurrent: int | None = None,
     plugins: Sequence[str] = (),
+    verbose: bool = False,
 ) -> Backend:
     """The backend of that kind; Ray is imported only where it is asked for."""
     if kind == "process":
         return InProcessBackend(resources, concurrent)
     from bermo_ray.ray_backend.backend import RayBackend
 
-    return RayBackend(resources, concurrent, plugins)
+    return RayBackend(resources, concurrent, plugins, verbose)
 
 
 class Study:
@@ -136,6 +137,7 @@ class Study:
         plugins: Modules that define what the trials name.
         listeners: Who else hears of the trials.
         reuse: Whether trials of earlier studies are taken.
+        verbose: Whether Ray's own words are shown.
     """
 
     def __init__(
@@ -152,12 +154,13 @@ class Study:
         plugins: Sequence[str] = (),
         listeners: Sequence[Listener] = (),
         reuse: bool = True,
+        verbose: bool = False,
     ) -> None:
         self.name, self.plan, self.kind, self.reuse = name, plan, kind, reuse
         self.taken: list[KnownTrial] = []
         self.resources, self.store = resources or Resources(), store or Store()
         self.settings, self.listeners = dict(settings or {}), list(listeners)
-        self.backend = make_backend(backend, self.resources, concurrent, plugins)
+        self.backend = make_backend(backend, self.resources, concurrent, plugins, verbose)
         self.folder, self.uri = self.store.folder(name), self.store.uri
         self._created = time.time()
         self._run_id: str | None = None

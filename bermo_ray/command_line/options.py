@@ -130,6 +130,8 @@ class StudyOptions:
     """Where checkpoints go: on a cluster, a shared folder or URI."""
     tracking_uri: Annotated[str | None, default("SQLite in --runs")] = None
     """An MLflow server or store."""
+    verbose: bool = False
+    """Show what Ray itself says."""
     fresh: bool = False
     """Take nothing from earlier studies in the store: run every trial, learn from none."""
     resume: bool = False

@@ -1,5 +1,6 @@
 """How a program of ours ends: exit codes, and errors in the words of the command line."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from bermo_ray.errors import UserError
 
 EXIT_ALL_FAILED = 1  # no trial of a study came to its end
 EXIT_MISTAKE = 2
+EXIT_BROKEN_PIPE = 141  # the shell's own code for it
 EXIT_INTERRUPTED = 130  # the shell's own code for Ctrl-C
 
 
@@ -22,6 +24,9 @@ def run_command(main: Callable[[], object], options: Mapping[str, str] | None = 
         for problem in error.problems:
             print(f"error: {to_flags(problem, options or {})}", file=sys.stderr)
         sys.exit(EXIT_MISTAKE)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_BROKEN_PIPE)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)

@@ -28,6 +28,7 @@ from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.command_line.program import EXIT_ALL_FAILED, EXIT_INTERRUPTED, run_command
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
+from bermo_ray.models.fusion import FUSIONS
 from bermo_ray.record import Status
 from bermo_ray.results.arm_figures import dots_figure
 from bermo_ray.results.arm_text import arms_table, describe_verdicts
@@ -38,14 +39,14 @@ from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial
 from bermo_ray.search.plan import Plan
 from bermo_ray.study import STUDY_FILE, Study, find_problems
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import TASKS, get_task
 from bermo_ray.tracking.store import RUNS, store_uri
 from bermo_ray.trial import Trial
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 
 # Options that do not describe the study itself, so may differ when it is resumed.
-_PASSING_OPTIONS = {"resume", "dry_run", "name", "runs"}
+_PASSING_OPTIONS = {"resume", "dry_run", "name", "runs", "verbose"}
 _PLACES = {"storage", "tracking_uri", "concurrent", "fresh"}  # options that change no number
 
 
@@ -187,7 +188,38 @@ def parse(options_type: type[O]) -> O:
     about = f"{options_type.__doc__}\n\nBy default: {options_type.DEFAULT}."
     if options_type.PAPER is not None:
         about += f" With --paper: {options_type.PAPER}."
+    about += f"\n\n{describe_choices()}"
+    order_options(options_type)
     return tyro.cli(options_type, description=about, config=(tyro.conf.FlagCreatePairsOff,))
+
+
+def describe_choices() -> str:
+    """The names that options of every study take."""
+    real = [name for name in TASKS if name not in EMBEDDED_TASKS and "/" not in name]
+    return (
+        f"Tasks of the embedded language: {', '.join(EMBEDDED_TASKS)}. Real tasks: "
+        f"{', '.join(real)}, senteval/NAME, wikiann/LANGUAGE. Fusions: {', '.join(FUSIONS)}."
+    )
+
+
+# What people set most, and what all else comes behind: a study's own options stand between.
+_FIRST_OPTIONS = ("task", "tasks", "backbone", "backbones", "fusions")
+_NEXT_OPTIONS = ("paper", "seeds", "epochs", "gpus", "workers", "name", "dry_run", "resume")
+
+
+def order_options(options_type: type[StudyOptions]) -> None:
+    """Puts the fields of a class of options in the order in which ``--help`` tells them: dataclasses
+    have those of the base class first, whatever their use. They are set by name alone."""
+    shared = {option.name for option in fields(StudyOptions)}
+
+    def rank(name: str) -> tuple[int, int]:
+        for group, names in enumerate((_FIRST_OPTIONS, (), _NEXT_OPTIONS)):
+            if name in names:
+                return group, names.index(name)
+        return (3, 0) if name in shared else (1, 0)
+
+    ordered = sorted(options_type.__dataclass_fields__.items(), key=lambda item: rank(item[0]))
+    options_type.__dataclass_fields__ = dict(ordered)
 
 
 _UNTRAINED = "untrained-"  # in place of a teacher's folder, where a dry run trains none
@@ -299,6 +331,7 @@ def _make_session(
         plugins=options.plugin,
         listeners=[_make_display(options.name, plan)],
         reuse=not options.fresh,
+        verbose=options.verbose,
     )
     problems: list[str] = []
     try:

@@ -21,9 +21,14 @@ class RayBackend:
     """
 
     def __init__(
-        self, resources: Resources, concurrent: int | None = None, plugins: Sequence[str] = ()
+        self,
+        resources: Resources,
+        concurrent: int | None = None,
+        plugins: Sequence[str] = (),
+        verbose: bool = False,
     ) -> None:
         self.resources, self.concurrent, self.plugins = resources, concurrent, tuple(plugins)
+        self.verbose = verbose
         self._cluster: cluster.Cluster | None = None
 
     def find_problems(self, store: Store) -> list[str]:
@@ -36,7 +41,7 @@ class RayBackend:
         Raises:
             UserError: not even one trial fits, or nodes would not see each other's checkpoints.
         """
-        self._cluster = cluster.connect(plugins.plugin_paths(self.plugins))
+        self._cluster = cluster.connect(plugins.plugin_paths(self.plugins), self.verbose)
         at_once = cluster.count_concurrent(self._cluster, self.resources, self.concurrent)
         if self._cluster.nodes > 1 and not store.is_shared:
             raise UserError(

@@ -25,11 +25,12 @@ class Cluster:
     started_here: bool
 
 
-def connect(py_modules: Sequence[str] = ()) -> Cluster:
+def connect(py_modules: Sequence[str] = (), verbose: bool = False) -> Cluster:
     """Joins the running cluster (RAY_ADDRESS, or one on this machine), else starts one here.
 
     Args:
         py_modules: Files or folders of modules that Ray sends to every worker.
+        verbose: Whether to show what Ray and the workers print.
     """
     import ray
 
@@ -50,8 +51,8 @@ def connect(py_modules: Sequence[str] = ()) -> Cluster:
     try:
         ray.init(
             ignore_reinit_error=True,
-            log_to_driver=False,
-            logging_level="ERROR",
+            log_to_driver=verbose,
+            logging_level="INFO" if verbose else "ERROR",
             runtime_env=environment,
         )
     except (ConnectionError, ValueError) as error:

@@ -1,10 +1,18 @@
 """The shell around studies."""
 
+from dataclasses import fields
+
 import pyarrow as pa
 
-from bermo_ray.command_line.shell import describe_ends, in_plan_order
+from bermo_ray.command_line.shell import (
+    describe_choices,
+    describe_ends,
+    in_plan_order,
+    order_options,
+)
 from bermo_ray.search.grid import Grid
 from bermo_ray.trial import Trial
+from tests.support.studies import load_script
 
 
 def test_rows_of_a_grid_come_as_it_lists_its_trials() -> None:
@@ -26,3 +34,13 @@ def test_how_trials_ended_and_why() -> None:
         "  2 more: see `bermo-ray table`",
     ]
     assert describe_ends(table.slice(0, 3)) == ["  3 completed"]
+
+
+def test_help_tells_first_what_people_set_most() -> None:
+    options = load_script("l0_frontier").Options
+    order_options(options)
+    names = [field.name for field in fields(options)]
+    assert names[:3] == ["task", "backbone", "fusions"]
+    assert names.index("trials") < names.index("seeds") < names.index("data_dir")
+    assert options(seeds=(4,)).seeds == (4,)
+    assert "dwatt" in describe_choices()
