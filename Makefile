@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: frontier reproduce test test-fast lint bench
+.PHONY: frontier reproduce test test-fast lint docs bench
 
 frontier: $(READY)  ## the default study; options by ARGS="--task tense"
 	$(BIN)/python studies/l0_frontier.py $(ARGS)
@@ -24,6 +24,9 @@ lint: $(READY)  ## what pre-commit runs too
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY)  ## the site, in build/site; a broken link is an error
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

@@ -208,8 +208,8 @@ _NEXT_OPTIONS = ("paper", "seeds", "epochs", "gpus", "workers", "name", "dry_run
 
 
 def order_options(options_type: type[StudyOptions]) -> None:
-    """Puts the fields of a class of options in the order in which ``--help`` tells them: dataclasses
-    have those of the base class first, whatever their use. They are set by name alone."""
+    """Puts the fields of a class of options in the order in which ``--help`` tells them: those of
+    the base class would come first, whatever their use. They are set by name alone."""
     shared = {option.name for option in fields(StudyOptions)}
 
     def rank(name: str) -> tuple[int, int]:
