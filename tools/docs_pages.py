@@ -3,6 +3,7 @@ command line, and of the results' columns. A hook of ``mkdocs build``."""
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +78,7 @@ def _signature(thing: Any) -> str:
 
 def _text(thing: Any) -> str:
     """The docstring; its sections as blocks, so that Markdown keeps their lines."""
-    text = inspect.getdoc(thing) or ""
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", inspect.getdoc(thing) or "")
     prose, *sections = text.split("\n\nArgs:\n")
     block = f"\n\n```text\nArgs:\n{sections[0]}\n```" if sections else ""
     return prose.replace("<", "&lt;") + block

@@ -196,7 +196,7 @@ class Display:
     def _describe_running(self, attempt: str) -> str:
         report = self._reports.get(attempt)
         if report is None:
-            return "starting"
+            return "" if attempt in self._shares else "starting"
         text = f"epoch {report.epoch:.1f}"
         if report.finite("metric", "remaining"):
             text += f"  {report.metric:.3f} at {report.remaining:.1%}"
