@@ -1,0 +1,104 @@
+"""What a study compares, found in its trials: arms, and the trials that share a panel."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bermo_ray.results.frontier import is_dense
+
+ARM = "arm"
+PANEL = ("task", "backbone")
+_NOT_COMPARED = ("seed", "data.task", "data.data_dir", "backbone")  # in a trial's settings
+_LONGEST_SETTING = 24  # characters of a setting's value in a label
+
+
+def with_arms(table: pa.Table) -> pa.Table:
+    """The trials with a column ``arm``: the fusion and, where the study has several, the pruning
+    method, the strategy of layer dropping, and whether there is a teacher."""
+    distilled = pa.array([bool(trial.get("distillation")) for trial in _trials(table)], pa.bool_())
+    parts: list[list[str]] = [table["fusion"].to_pylist()]
+    for column, unnamed in (("method", "dense"), ("strategy", None)):
+        values = table[column].to_pylist()
+        if len({value for value in values if value != unnamed}) > 1:
+            parts.append([(value or "").replace("_", " ") for value in values])
+    if len(pc.unique(distilled)) > 1:
+        parts.append(["with a teacher" if value else "" for value in distilled.to_pylist()])
+    labels = [", ".join(filter(None, words)) for words in zip(*parts, strict=True)]
+    return table.append_column(ARM, pa.array(labels, pa.string()))
+
+
+def spread_baselines(table: pa.Table) -> pa.Table:
+    """The trials by arm, with the dense ones of its fusion in every arm that has smaller ones: they
+    are the right end of each of these frontiers.
+
+    Args:
+        table: From :func:`with_arms`; of one task and encoder.
+    """
+    dense = table.filter(is_dense(table))
+    others = table.filter(pc.invert(is_dense(table)))
+    parts = []
+    for name in pc.unique(others[ARM]).to_pylist():
+        rows = others.filter(pc.equal(others[ARM], name))
+        shared = dense.filter(pc.is_in(dense["fusion"], pc.unique(rows["fusion"])))
+        index = shared.schema.get_field_index(ARM)
+        labels = pa.array([name] * shared.num_rows, pa.string())
+        parts.append(pa.concat_tables([rows, shared.set_column(index, ARM, labels)]))
+    return pa.concat_tables(parts) if parts else dense
+
+
+def label_recipes(table: pa.Table) -> list[str]:
+    """Of each trial the settings that differ among the trials, but for seed, task and encoder:
+    ``bermo, learning_rate 0.001``. The fusion is named always."""
+    trials = [_flatten(trial) for trial in _trials(table)]
+    names = list(dict.fromkeys(name for trial in trials for name in trial))
+    varied = [
+        name
+        for name in names
+        if name not in _NOT_COMPARED and len({trial.get(name) for trial in trials}) > 1
+    ]
+    labels = []
+    for trial, fusion in zip(trials, table["fusion"].to_pylist(), strict=True):
+        words = [fusion]
+        for name in varied:
+            if name != "fusion.name" and trial.get(name) not in (None, ""):
+                words.append(_describe_setting(name, str(trial[name])))
+        labels.append(", ".join(words))
+    return labels
+
+
+def _describe_setting(name: str, value: str) -> str:
+    short = Path(value).name[:_LONGEST_SETTING]
+    return short if name == "pruning.method" else f"{name.rpartition('.')[2]} {short}"
+
+
+def split_panels(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The trials of each task and encoder, with a title; only what differs is named."""
+    keys = list(zip(*(table[name].to_pylist() for name in PANEL), strict=True))
+    varied = [len({key[i] for key in keys}) > 1 for i in range(len(PANEL))]
+    for key in dict.fromkeys(keys):
+        chosen = np.array([other == key for other in keys])
+        words = [Path(word).name if i else word for i, word in enumerate(key) if varied[i]]
+        yield ", ".join(words), table.filter(pa.array(chosen))
+
+
+def _trials(table: pa.Table) -> list[dict[str, Any]]:
+    return [json.loads(text or "{}") for text in table["trial_json"].to_pylist()]
+
+
+def _flatten(trial: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in trial.items():
+        entries = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {}
+        flat |= entries or {key: value}
+    return {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in flat.items()}
+
+
+def metric_label(table: pa.Table) -> str:
+    """The name of the trials' metric, where they have one in common."""
+    names: Sequence[str] = pc.drop_null(pc.unique(table["metric_name"])).to_pylist()
+    return names[0] if len(names) == 1 else "metric"
