@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from bermo_ray.command_line.compare_command import compare
+from bermo_ray.command_line.existing_store import existing_store
 from bermo_ray.command_line.program import run_command
+from bermo_ray.command_line.report_command import report
 from bermo_ray.errors import UserError
 from bermo_ray.plugins import add_working_directory, load_plugins
-from bermo_ray.tracking.store import RUNS, SQLITE, store_uri
+from bermo_ray.tracking.store import RUNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OPTIONS = {name: name for name in ("runs", "port", "out", "sql", "tracking_uri", "plugin")}
-
-
-def _existing_store(runs: Path, tracking_uri: str | None) -> str:
-    uri = store_uri(runs, tracking_uri)
-    file = Path(uri.removeprefix(SQLITE))
-    if uri.startswith(SQLITE) and not file.is_file():
-        raise UserError(f"no studies in {file.parent} (no {file.name}); give `runs`")
-    return uri
+_OPTIONS = {
+    name: name
+    for name in ("runs", "port", "out", "sql", "tracking_uri", "plugin", "figures", "ui_url")
+}
 
 
 def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = None) -> None:
@@ -37,7 +35,7 @@ def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = Non
         port: Port on 127.0.0.1.
         tracking_uri: Another SQL store than the one in --runs.
     """
-    uri = _existing_store(runs, tracking_uri)
+    uri = existing_store(runs, tracking_uri)
     if uri.startswith(("http://", "https://")):
         print(f"that store is a server with its own UI: {uri}")
         return
@@ -82,7 +80,7 @@ def table(
 
     if out is not None and out.suffix not in _writers():
         raise UserError(f"out: got {out.name}, expected a name ending in .parquet or .csv")
-    rows = results.load(study, _existing_store(runs, tracking_uri))
+    rows = results.load(study, existing_store(runs, tracking_uri))
     rows = results.frontier(rows) if frontier else rows
     if sql is not None:
         rows = results.query(sql, trials=rows)
@@ -125,7 +123,7 @@ def verdicts(
 
     if out is not None and out.suffix not in {*_writers(), ".md"}:
         raise UserError(f"out: got {out.name}, expected a name ending in .parquet, .csv or .md")
-    concluded = load_verdicts(_existing_store(runs, tracking_uri))
+    concluded = load_verdicts(existing_store(runs, tracking_uri))
     if not concluded:
         raise UserError(f"no study in {runs} has a verdict yet")
     if out is None:
@@ -180,7 +178,7 @@ def export(
 
     add_working_directory()
     load_plugins(plugin)
-    before, after = export_trial(trial, folder, _existing_store(runs, tracking_uri))
+    before, after = export_trial(trial, folder, existing_store(runs, tracking_uri))
     shown = Table(box=None)
     for name in ("", "started from", "exported", "ratio"):
         shown.add_column(name, justify="right" if name else "left")
@@ -208,7 +206,15 @@ def main() -> None:
 
 def _dispatch() -> None:
     tyro.extras.subcommand_cli_from_dict(
-        {"ui": ui, "table": table, "verdicts": verdicts, "export": export, "unpack": unpack},
+        {
+            "ui": ui,
+            "table": table,
+            "report": report,
+            "compare": compare,
+            "verdicts": verdicts,
+            "export": export,
+            "unpack": unpack,
+        },
         prog="bermo-ray",
         description=__doc__,
         config=(tyro.conf.FlagCreatePairsOff,),

@@ -38,10 +38,16 @@ def write_report(study: str, uri: str, file: Path, ui_url: str | None = None) ->
     Raises:
         UserError: no such study, or none of its trials has finished.
     """
-    is_server = uri.startswith(("http://", "https://"))
-    page = make_report(read_record(study, uri), ui_url or (uri if is_server else UI_URL))
+    page = make_report(read_record(study, uri), find_ui(uri, ui_url))
     write_page(page, file)
     return page
+
+
+def find_ui(uri: str, asked: str | None = None) -> str:
+    """Where the MLflow UI of a store serves: as asked, the store itself if that is a server, or
+    where `bermo-ray ui` does."""
+    is_server = uri.startswith(("http://", "https://"))
+    return asked or (uri if is_server else UI_URL)
 
 
 def make_report(record: StudyRecord, ui_url: str = UI_URL) -> Page:

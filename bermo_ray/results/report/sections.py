@@ -18,7 +18,7 @@ from bermo_ray.results.report.arms import (
     spread_baselines,
     with_arms,
 )
-from bermo_ray.results.report.blocks import DataTable, Drawing, Point, Section
+from bermo_ray.results.report.blocks import DataTable, Drawing, Section
 from bermo_ray.results.report.drawings import (
     MOST_PANELS,
     TrainingCurve,
@@ -26,7 +26,7 @@ from bermo_ray.results.report.drawings import (
     training_figure,
 )
 from bermo_ray.results.report.record import StudyRecord
-from bermo_ray.results.report.trial_text import describe_trial, run_address
+from bermo_ray.results.report.trial_text import link_points
 
 _MOST_RECIPES = 6  # curves in a panel; of more, only the best of each arm and seed are drawn
 _MOST_HEAT_MAPS = 6
@@ -39,14 +39,9 @@ def frontier_section(record: StudyRecord, ui_url: str) -> Section:
     drawings: list[Drawing] = []
     panels = list(split_panels(with_arms(record.table)))
     for number, (title, rows) in enumerate(panels):
-        if len(drawings) == MOST_PANELS or not _has_smaller_models(rows):
+        if len(drawings) == MOST_PANELS or not has_smaller_models(rows):
             continue
-        trials = usable(rows).to_pylist()
-        addresses = {row["run_id"]: f"trial:{row['run_id']}" for row in trials}
-        points = {
-            addresses[row["run_id"]]: Point(describe_trial(row), run_address(row, ui_url))
-            for row in trials
-        }
+        addresses, points = link_points(usable(rows).to_pylist(), ui_url)
         drawings.append(
             Drawing(
                 "frontier" if len(panels) == 1 else f"frontier-{number + 1}",
@@ -61,7 +56,8 @@ def frontier_section(record: StudyRecord, ui_url: str) -> Section:
     return Section("Frontier", drawings)
 
 
-def _has_smaller_models(rows: pa.Table) -> bool:
+def has_smaller_models(rows: pa.Table) -> bool:
+    """Whether a trial with pruned weights or dropped layers completed."""
     return usable(rows.filter(pc.invert(is_dense(rows)))).num_rows > 0
 
 
@@ -86,9 +82,8 @@ def training_section(record: StudyRecord) -> Section:
         }
         if not curves or (key == "remaining" and not _varies(curves)):
             continue
-        caption = (
-            f"{axis} over the epochs, {chosen}: mean, and a band from the lowest to the highest."
-        )
+        begin = f"{axis[0].upper()}{axis[1:]} over the epochs, {chosen}: "
+        caption = f"{begin}mean, and a band from the lowest to the highest."
         drawings.append(Drawing(name, caption + note, training_figure(curves, axis, scale)))
     return Section("Training", drawings)
 

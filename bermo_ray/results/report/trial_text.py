@@ -1,13 +1,13 @@
 """Trials in words: what a point tells, what ended badly, and the table of all."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from bermo_ray.record import Status
-from bermo_ray.results.report.blocks import Cell, DataTable, Link, Section
+from bermo_ray.results.report.blocks import Cell, DataTable, Link, Point, Section
 from bermo_ray.results.report.record import StudyRecord
 
 _ID_DIGITS = 6  # of a trial's id, as in the tables that a study prints
@@ -44,6 +44,18 @@ def describe_trial(row: Mapping[str, Any]) -> str:
             head = (row["metric_name"] or head) if column == "metric_reported" else head
             lines.append(f"{head} {row[column]:{form}}")
     return "\n".join(lines)
+
+
+def link_points(
+    rows: Iterable[Mapping[str, Any]], ui_url: str
+) -> tuple[dict[str, str], dict[str, Point]]:
+    """For a figure whose points are trials: the address that each carries, by ``run_id``, and what
+    it tells and leads to, by that address."""
+    addresses, points = {}, {}
+    for row in rows:
+        address = addresses[row["run_id"]] = f"trial:{row['run_id']}"
+        points[address] = Point(describe_trial(row), run_address(row, ui_url))
+    return addresses, points
 
 
 def _is_told(row: Mapping[str, Any], column: str) -> bool:
