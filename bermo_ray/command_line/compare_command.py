@@ -10,7 +10,7 @@ from bermo_ray.command_line.report_command import check_html_name
 from bermo_ray.tracking.store import RUNS
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
 
     from bermo_ray.results.report.blocks import DataTable, Page
 
@@ -58,19 +58,19 @@ def compare(
 
 
 def print_page(page: "Page", console: "Console") -> None:
-    """Prints the text and the tables of a page; its figures are left out."""
-    from bermo_ray.results.report.blocks import DataTable, Paragraphs
+    """Prints the text and the tables of a page; sections with figures are left out."""
+    from bermo_ray.results.report.blocks import DataTable, Drawing, Paragraphs
 
     console.print(page.title, style="bold", markup=False)
     console.print(page.subtitle, markup=False)
     for section in page.sections:
-        shown = [b for b in section.blocks if isinstance(b, DataTable | Paragraphs)]
-        if shown:
-            console.print(f"\n{section.title}", style="bold", markup=False)
-        for block in shown:
+        if any(isinstance(block, Drawing) for block in section.blocks):
+            continue
+        console.print(f"\n{section.title}", style="bold", markup=False)
+        for block in section.blocks:
             if isinstance(block, Paragraphs):
                 console.print("\n".join(block.lines), markup=False)
-            else:
+            elif isinstance(block, DataTable):
                 print_table(block, console)
 
 
@@ -84,7 +84,8 @@ def print_table(table: "DataTable", console: "Console") -> None:
     view = Table(box=None, padding=(0, 1), pad_edge=False)
     is_number = table.is_number or [False] * len(table.columns)
     for head, to_the_right in zip(table.columns, is_number, strict=True):
-        view.add_column(Text(head), justify="right" if to_the_right else "left", overflow="fold")
+        justify: JustifyMethod = "right" if to_the_right else "left"
+        view.add_column(Text(head), justify=justify, overflow="fold", no_wrap=to_the_right)
     for row in table.rows:
         view.add_row(*(Text(cell if isinstance(cell, str) else cell.text) for cell in row))
     console.print(view)

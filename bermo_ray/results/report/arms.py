@@ -17,19 +17,35 @@ _NOT_COMPARED = ("seed", "data.task", "data.data_dir", "backbone")  # in a trial
 _LONGEST_SETTING = 24  # characters of a setting's value in a label
 
 
-def with_arms(table: pa.Table) -> pa.Table:
+def with_arms(table: pa.Table, name_dense: bool = False) -> pa.Table:
     """The trials with a column ``arm``: the fusion and, where the study has several, the pruning
-    method, the strategy of layer dropping, and whether there is a teacher."""
-    distilled = pa.array([bool(trial.get("distillation")) for trial in _trials(table)], pa.bool_())
+    method, the strategy of layer dropping, and whether there is a teacher. Plain BERT comes first
+    and dense models come before others, so that arms look alike in all figures.
+
+    Args:
+        table: Trials.
+        name_dense: Whether no pruning counts as a method, so that dense models are arms too.
+    """
+    table = table.take(pc.sort_indices(_order(table), [("order", "ascending")]))
+    distilled = [bool(trial.get("distillation")) for trial in _trials(table)]
     parts: list[list[str]] = [table["fusion"].to_pylist()]
     for column, unnamed in (("method", "dense"), ("strategy", None)):
         values = table[column].to_pylist()
-        if len({value for value in values if value != unnamed}) > 1:
+        counted = {value for value in values if name_dense or value != unnamed}
+        if len(counted) > 1:
             parts.append([(value or "").replace("_", " ") for value in values])
-    if len(pc.unique(distilled)) > 1:
-        parts.append(["with a teacher" if value else "" for value in distilled.to_pylist()])
+    if len(set(distilled)) > 1:
+        parts.append(["with a teacher" if value else "" for value in distilled])
     labels = [", ".join(filter(None, words)) for words in zip(*parts, strict=True)]
     return table.append_column(ARM, pa.array(labels, pa.string()))
+
+
+def _order(table: pa.Table) -> pa.Table:
+    """A column by which plain BERT comes first, then dense models; else trials stay as they are."""
+    keys = zip(table["fusion"].to_pylist(), table["method"].to_pylist(), strict=True)
+    ranks = [2 * (fusion != "last") + (method != "dense") for fusion, method in keys]
+    numbers = [rank * table.num_rows + number for number, rank in enumerate(ranks)]
+    return pa.table({"order": pa.array(numbers, pa.int64())})
 
 
 def spread_baselines(table: pa.Table) -> pa.Table:

@@ -15,8 +15,8 @@ from bermo_ray.results.report.sections import (
     layers_section,
     mixing_section,
     sparsity_section,
-    training_section,
 )
+from bermo_ray.results.report.training_section import training_section
 from bermo_ray.results.report.trial_text import count_statuses, failures_section, trials_section
 from bermo_ray.results.verdicts import Verdict
 

@@ -19,7 +19,7 @@ from bermo_ray.results.means import completed, select
 from bermo_ray.results.report.arms import ARM, metric_label, spread_baselines, with_arms
 from bermo_ray.results.report.blocks import Block, DataTable, Drawing, Page, Paragraphs, Section
 from bermo_ray.results.report.record import StudyRecord
-from bermo_ray.results.report.sections import has_smaller_models
+from bermo_ray.results.report.sections import HOW_TO_READ, has_frontier
 from bermo_ray.results.report.trial_text import count_statuses, link_points
 from bermo_ray.results.verdicts import compare_means
 
@@ -41,7 +41,7 @@ def compare_studies(first: StudyRecord, second: StudyRecord, ui_url: str) -> Pag
         UserError: the same study twice.
     """
     if first.name == second.name:
-        raise UserError(f"compare: got {first.name!r} twice; give two studies")
+        raise UserError(f"second: got {first.name!r}, the same study as the first; give another")
     sections = [
         settings_section(first, second),
         frontiers_section(first, second, ui_url),
@@ -138,7 +138,7 @@ def frontiers_section(first: StudyRecord, second: StudyRecord, ui_url: str) -> S
     drawings: list[Drawing] = []
     for task, backbone in (key for key in _panels(tables[0]) if key in panels[1]):
         sides = [select(table, task=task, backbone=backbone) for table in tables]
-        if not any(has_smaller_models(rows) for rows in sides):
+        if not has_frontier(pa.concat_tables(sides)):
             continue
         named = [
             _rename_arms(spread_baselines(rows), record.name)
@@ -150,13 +150,12 @@ def frontiers_section(first: StudyRecord, second: StudyRecord, ui_url: str) -> S
         drawings.append(
             Drawing(
                 f"frontiers-{len(drawings) + 1}",
-                f"{task} on {Path(backbone).name}: both studies. Curves are steps; the thick ones "
-                "are means over seeds. Point at a trial to see it, click to open its run.",
+                f"{task} on {Path(backbone).name}: the frontiers of both studies.",
                 draw_frontier(rows, metric_label(rows), ARM, addresses),
                 points=points,
             )
         )
-    return Section("Frontiers", drawings)
+    return Section("Frontiers", [Paragraphs([HOW_TO_READ]), *drawings] if drawings else [])
 
 
 def _panels(table: pa.Table) -> list[tuple[str, str]]:
