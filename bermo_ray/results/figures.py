@@ -124,13 +124,13 @@ def draw_frontier(
     for index, ((name,), by_seed) in enumerate(curves.items()):
         style = line_style(index)
         trials = completed.filter(pc.equal(completed[arm], name))
-        dodge = _DODGE ** (index - (len(curves) - 1) / 2)
-        levels += _draw_curves(axes, name, list(by_seed.values()), style, dodge)
-        levels += _draw_dense_baseline(axes, name, trials, style)
         if addresses is None:
             _draw_trials(axes, trials, style)
         else:
             _draw_linked_trials(axes, trials, style, unlinked)
+        dodge = _DODGE ** (index - (len(curves) - 1) / 2)
+        levels += _draw_curves(axes, name, list(by_seed.values()), style, dodge)
+        levels += _draw_dense_baseline(axes, name, trials, style)
     _draw_constant_answers(axes, completed)
     _set_frontier_axes(axes, levels)
     axes.set_ylabel(metric_name)
@@ -154,6 +154,8 @@ def _draw_linked_trials(
     """The trials that are not yet drawn, which are taken out of ``unlinked``; solid where they are
     on the frontier of their seed."""
     trials = trials.filter(pc.is_in(trials["run_id"], pa.array(list(unlinked), pa.string())))
+    if trials.num_rows == 0:
+        return
     on_frontier = set(frontier(trials, ("seed",))["run_id"].to_pylist())
     run_ids = trials["run_id"].to_pylist()
     drawn = _draw_trials(axes, trials, style)

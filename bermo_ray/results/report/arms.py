@@ -13,7 +13,11 @@ from bermo_ray.results.frontier import is_dense
 
 ARM = "arm"
 PANEL = ("task", "backbone")
-_NOT_COMPARED = ("seed", "data.task", "data.data_dir", "backbone")  # in a trial's settings
+# A trial's settings that an arm's name has, or that make a panel.
+_NOT_COMPARED = (
+    "seed", "data.task", "data.data_dir", "backbone", "fusion.name", "pruning.method",
+    "layer_drop.strategy", "distillation.teacher",
+)  # fmt: skip
 _LONGEST_SETTING = 24  # characters of a setting's value in a label
 
 
@@ -68,28 +72,30 @@ def spread_baselines(table: pa.Table) -> pa.Table:
 
 
 def label_recipes(table: pa.Table) -> list[str]:
-    """Of each trial the settings that differ among the trials, but for seed, task and encoder:
-    ``bermo, learning_rate 0.001``. The fusion is named always."""
+    """Of each trial its arm, dense models being arms too, and the other settings that differ among
+    the trials, but for seed, task and encoder: ``bermo, l0, learning_rate 0.001``. Settings of a
+    section that not all trials have, such as pruning, are compared among those that have it.
+
+    Args:
+        table: From :func:`with_arms`, with dense models named.
+    """
     trials = [_flatten(trial) for trial in _trials(table)]
     names = list(dict.fromkeys(name for trial in trials for name in trial))
     varied = [
         name
         for name in names
-        if name not in _NOT_COMPARED and len({trial.get(name) for trial in trials}) > 1
+        if name not in _NOT_COMPARED
+        and len({trial[name] for trial in trials if trial.get(name) is not None}) > 1
     ]
     labels = []
-    for trial, fusion in zip(trials, table["fusion"].to_pylist(), strict=True):
-        words = [fusion]
-        for name in varied:
-            if name != "fusion.name" and trial.get(name) not in (None, ""):
-                words.append(_describe_setting(name, str(trial[name])))
-        labels.append(", ".join(words))
+    for trial, arm in zip(trials, table[ARM].to_pylist(), strict=True):
+        settings = [(name, trial[name]) for name in varied if trial.get(name) not in (None, "")]
+        labels.append(", ".join([arm, *(_describe_setting(name, str(v)) for name, v in settings)]))
     return labels
 
 
 def _describe_setting(name: str, value: str) -> str:
-    short = Path(value).name[:_LONGEST_SETTING]
-    return short if name == "pruning.method" else f"{name.rpartition('.')[2]} {short}"
+    return f"{name.rpartition('.')[2]} {Path(value).name[:_LONGEST_SETTING]}"
 
 
 def split_panels(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:

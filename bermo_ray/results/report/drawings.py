@@ -13,6 +13,7 @@ from bermo_ray.results.figures import line_style
 from bermo_ray.results.verdicts import Verdict
 
 MOST_PANELS = 12  # of one figure; a reader does not look at more
+MOST_DOTS = 30  # trials of an arm that have a dot each
 _COLUMNS = 3
 _LABEL_WIDTH = 44  # characters in a line of a claim beside its interval
 _BAR_WIDTH = 0.8  # of the distance between two layers, for the bars of all arms
@@ -131,14 +132,22 @@ def mixing_weights_figure(panels: Weights) -> Figure:
                 x, weights.mean(axis=0), width, color=style["color"], alpha=0.55, label=arm,
                 hatch=hatch, edgecolor="white",
             )  # fmt: skip
-            for trial in weights:
-                axes.plot(x, trial, ls="", color="0.2", marker=style["marker"], ms=2.5, alpha=0.7)
+            _draw_spread(axes, x, weights, style["marker"])
             axes.axhline(1 / weights.shape[1], color="0.4", ls="--", lw=1)
         axes.set_title(title, loc="left", fontsize=9)
         axes.set_xlabel("layer (0: embeddings)")
     grid[0].set_ylabel("mixing weight")
     _add_legend(figure, grid[0], len(arms))
     return figure
+
+
+def _draw_spread(axes: Axes, x: np.ndarray, weights: np.ndarray, marker: str) -> None:
+    """A dot for each trial or, of many, a line from the lowest to the highest."""
+    if len(weights) <= MOST_DOTS:
+        for trial in weights:
+            axes.plot(x, trial, ls="", color="0.2", marker=marker, ms=2.5, alpha=0.7)
+        return
+    axes.vlines(x, weights.min(axis=0), weights.max(axis=0), color="0.2", lw=1.2)
 
 
 def _make_panels(count: int) -> tuple[Figure, list[Axes]]:

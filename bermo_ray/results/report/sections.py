@@ -18,6 +18,7 @@ from bermo_ray.results.report.arms import (
 )
 from bermo_ray.results.report.blocks import DataTable, Drawing, Paragraphs, Section
 from bermo_ray.results.report.drawings import (
+    MOST_DOTS,
     MOST_PANELS,
     mixing_weights_figure,
 )
@@ -28,7 +29,7 @@ HOW_TO_READ = (
     "Curves are steps: what a seed's curve says of a size was reached by a trained model that is "
     "no larger. Thick curves are means over seeds, with bars for their 95 % intervals. Solid "
     "points are on the frontier of their seed. Point at one to see its trial; click to open its "
-    "run (`bermo-ray ui` must be running)."
+    "run, while bermo-ray ui serves the store."
 )
 _SIZE_STEP = 1.02  # sizes closer than this ratio are one size
 _MOST_HEAT_MAPS = 6
@@ -78,7 +79,8 @@ def mixing_section(record: StudyRecord) -> Section:
         return Section("Mixing weights", [])
     caption = (
         "How much each state counts after training (BERMo: softmax of α; DWAtt: mean attention). "
-        "Bars: mean over completed trials; dots: each trial; dashes: all states alike."
+        f"Bars: mean over completed trials. Dots: each trial; of more than {MOST_DOTS}, lines "
+        "from the lowest to the highest. Dashes: all states alike."
     )
     drawing = Drawing("mixing-weights", caption, mixing_weights_figure(panels))
     return Section("Mixing weights", [drawing])

@@ -31,6 +31,7 @@ def inline_svg(
     root = ElementTree.fromstring(text)
     _remove_active_content(root)
     for element in root.iter():
+        _remove_blanks(element)
         _prefix_ids(element, prefix)
         address = element.get(_HREF, "")
         if element.tag == f"{{{_SVG}}}a":
@@ -55,6 +56,14 @@ def _remove_active_content(root: ElementTree.Element) -> None:
                 del parent.attrib[name]
 
 
+def _remove_blanks(element: ElementTree.Element) -> None:
+    """Indentation is a good part of a large figure."""
+    if not (element.text or "").strip():
+        element.text = None
+    if not (element.tail or "").strip():
+        element.tail = None
+
+
 def _local_name(tag: object) -> str:
     return str(tag).rpartition("}")[2]
 
@@ -74,7 +83,7 @@ def _attributes(element: ElementTree.Element) -> Iterator[tuple[str, str]]:
 
 
 def _make_point(element: ElementTree.Element, point: Point | None) -> None:
-    element.attrib.pop(_HREF, None)
+    element.attrib.clear()
     if point is None:
         return
     element.attrib |= {
@@ -82,7 +91,6 @@ def _make_point(element: ElementTree.Element, point: Point | None) -> None:
         "class": "point",
         "target": "_blank",
         "rel": "noopener",
-        "aria-label": point.text,
     }
     title = ElementTree.Element(f"{{{_SVG}}}title")
     title.text = point.text

@@ -55,7 +55,7 @@ def _choose_trials(table: pa.Table) -> tuple[pa.Table, str]:
     rows = table.select(["recipe", "seed", "metric_selection"]).to_pylist()
     best = [_choose_best([(n, rows[n]) for n in numbers]) for numbers in groups.values()]
     chosen = table.take(pa.array(sorted(n for numbers in best for n in numbers), pa.int64()))
-    return chosen, "of each arm the seeds of the settings that were best on the rows that choose"
+    return chosen, "of each arm the best on the rows that choose, a trial for each seed"
 
 
 def _choose_best(rows: list[tuple[int, dict[str, object]]]) -> list[int]:

@@ -4,7 +4,8 @@
   var tooltip = document.getElementById("tooltip");
   var gap = 14;
   document.querySelectorAll("a.point > title").forEach(function (title) {
-    title.remove(); // else it would be shown twice; the link's label has the same text
+    title.parentNode.setAttribute("aria-label", title.textContent);
+    title.remove(); // else it would be shown twice
   });
   function show(point, x, y) {
     tooltip.textContent = point.getAttribute("aria-label");
