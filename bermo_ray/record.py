@@ -44,6 +44,9 @@ class Status(StrEnum):
 
 # A trial's answers on its dev set, in its last checkpoint and among its run's artifacts.
 PREDICTIONS_FILE = "predictions.parquet"
+# How much of each masked matrix a pruned trial kept, among its run's artifacts: the list
+# ``Report.kept_by_matrix`` as JSON.
+KEPT_WEIGHTS_FILE = "kept_by_matrix.json"
 NAN = math.nan  # "not measured" of a float; a non-finite number is never stored
 
 

@@ -17,6 +17,15 @@ from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.record import Listener, Status
 from bermo_ray.results import figures
 from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.report import (
+    FIGURE_FOLDER,
+    REPORT_FILE,
+    STUDY_TEXT_FILE,
+    NothingToReportError,
+    StudyText,
+    save_drawings,
+    write_report,
+)
 from bermo_ray.results.table import load
 from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
 from bermo_ray.search import in_process
@@ -305,16 +314,24 @@ class Study:
         tables: Mapping[str, pa.Table],
         figure_files: Sequence[Path] = (),
         verdicts: Sequence[Verdict] = (),
+        text: StudyText | None = None,
     ) -> list[Path]:
-        """Keeps tables (as parquet), figures and verdicts (as ``verdict.json``) in the study's
-        folder and its MLflow run; gives their files."""
+        """Keeps tables (as parquet), figures (as PNG and SVG) and verdicts (as ``verdict.json``) in
+        the study's folder and its MLflow run, writes the report made of all that is recorded, and
+        gives the files.
+
+        Args:
+            tables: By name.
+            figure_files: The PNG files that :func:`bermo_ray.results.figures.save_figure` wrote.
+            verdicts: What the study concluded.
+            text: For the report: the question, what was printed, and the command.
+        """
         assert self._run_id is not None, "run() comes first"
-        files = list(figure_files)
+        files = [kind for file in figure_files for kind in figures.figure_files(file)]
         if verdicts:
-            files.append(self.folder / VERDICT_FILE)
-            partial_file = files[-1].with_suffix(".partial")
-            partial_file.write_text(dump_verdicts(verdicts))
-            partial_file.replace(files[-1])
+            files.append(_write_text(self.folder / VERDICT_FILE, dump_verdicts(verdicts)))
+        if text is not None:
+            files.append(_write_text(self.folder / STUDY_TEXT_FILE, text.to_json()))
         for name, table in tables.items():
             file = self.folder / f"{name}.parquet"
             partial_file = file.with_suffix(".partial")
@@ -322,7 +339,27 @@ class Study:
             partial_file.replace(file)
             files.append(file)
         recorder.add_files(self.uri, self._run_id, files)
-        return files
+        return [*files, *self._write_report(self._run_id)]
+
+    def _write_report(self, run_id: str) -> list[Path]:
+        """Writes the report and its figures, and keeps them with the run; gives the report's file,
+        or none where no trial has finished."""
+        try:
+            page = write_report(self.name, self.uri, self.folder / REPORT_FILE)
+        except NothingToReportError:  # the study itself has said so
+            return []
+        pngs = save_drawings(page, self.folder / FIGURE_FOLDER)
+        drawn = [file for png in pngs for file in figures.figure_files(png)]
+        recorder.add_files(self.uri, run_id, drawn, FIGURE_FOLDER)
+        recorder.add_files(self.uri, run_id, [self.folder / REPORT_FILE])
+        return [self.folder / REPORT_FILE]
+
+
+def _write_text(file: Path, text: str) -> Path:
+    """Writes a file under another name first, so that none is left half-written."""
+    partial_file = file.with_suffix(".partial")
+    partial_file.write_text(text)
+    return partial_file.replace(file)
 
 
 def find_problems(name: str, resources: Resources, store: Store, resume: bool) -> list[str]:

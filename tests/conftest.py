@@ -59,3 +59,16 @@ def shared_data() -> str:
     if not (SHARED / "data").is_dir():
         pytest.skip("no ../shared/data beside the project")
     return str(SHARED / "data")
+
+
+@pytest.fixture(scope="session")
+def report_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose store has the frontier study ``one``, ``two``, which needs half of its
+    weights, and ``young``, of which no trial has finished."""
+    from tests.support.report_store import write_frontier_study, write_young_study
+
+    folder = tmp_path_factory.mktemp("report_runs")
+    write_frontier_study(folder, "one", (0.4, 0.2))
+    write_frontier_study(folder, "two", (0.2, 0.1))
+    write_young_study(folder, "young")
+    return folder

@@ -10,23 +10,23 @@ from typing import Annotated
 
 import tyro
 
+from bermo_ray.command_line.compare_command import compare
 from bermo_ray.command_line.doctor import doctor
+from bermo_ray.command_line.existing_store import existing_store
 from bermo_ray.command_line.output import show_table
 from bermo_ray.command_line.program import run_command
+from bermo_ray.command_line.report_command import report
 from bermo_ray.command_line.study_command import describe_studies, run_study_script
 from bermo_ray.errors import UserError
 from bermo_ray.plugins import add_working_directory, load_plugins
-from bermo_ray.tracking.store import RUNS, SQLITE, store_uri
+from bermo_ray.tracking.store import RUNS
 
-_OPTIONS = {name: name for name in ("runs", "port", "study", "parquet", "tracking_uri", "plugin")}
-
-
-def _existing_store(runs: Path, tracking_uri: str | None) -> str:
-    uri = store_uri(runs, tracking_uri)
-    file = Path(uri.removeprefix(SQLITE))
-    if uri.startswith(SQLITE) and not file.is_file():
-        raise UserError(f"no studies in {file.parent} (no {file.name}); give `runs`")
-    return uri
+_OPTIONS = {
+    name: name
+    for name in (
+        "runs", "port", "study", "out", "parquet", "tracking_uri", "plugin", "figures", "ui_url",
+    )
+}  # fmt: skip
 
 
 def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = None) -> None:
@@ -37,7 +37,7 @@ def ui(runs: Path = Path(RUNS), port: int = 5000, tracking_uri: str | None = Non
         port: Port on 127.0.0.1.
         tracking_uri: Another SQL store than the one in --runs.
     """
-    uri = _existing_store(runs, tracking_uri)
+    uri = existing_store(runs, tracking_uri)
     if uri.startswith(("http://", "https://")):
         print(f"that store is a server with its own UI: {uri}")
         return
@@ -73,7 +73,7 @@ def list_studies(
     from bermo_ray.results.overview import list_studies as read_studies
     from bermo_ray.results.text import studies_table
 
-    rows = read_studies(_existing_store(runs, tracking_uri))
+    rows = read_studies(existing_store(runs, tracking_uri))
     show_table(rows, lambda: studies_table(rows), json, parquet)
 
 
@@ -99,7 +99,7 @@ def table(
     from bermo_ray.results.text import trials_table
     from bermo_ray.results.varying import summarize_trials
 
-    rows = results.load(study, _existing_store(runs, tracking_uri))
+    rows = results.load(study, existing_store(runs, tracking_uri))
     rows = results.frontier(rows) if frontier else rows
     show_table(rows, lambda: trials_table(rows), json, parquet, lambda: summarize_trials(rows))
 
@@ -126,7 +126,7 @@ def query(
     from bermo_ray import results
     from bermo_ray.results.text import any_table
 
-    uri = _existing_store(runs, tracking_uri)
+    uri = existing_store(runs, tracking_uri)
     trials = results.load_all(uri) if study is None else results.load(study, uri)
     rows = results.query(sql, trials=trials)
     show_table(rows, lambda: any_table(rows), json, parquet)
@@ -152,7 +152,7 @@ def verdicts(
     from bermo_ray.results.verdict_store import load_verdicts
     from bermo_ray.results.verdicts import verdicts_table
 
-    concluded = load_verdicts(_existing_store(runs, tracking_uri))
+    concluded = load_verdicts(existing_store(runs, tracking_uri))
     if not concluded:
         raise UserError(f"no study in {runs} has a verdict yet")
     if markdown:
@@ -184,7 +184,7 @@ def export(
 
     add_working_directory()
     load_plugins(plugin)
-    before, after = export_trial(trial, folder, _existing_store(runs, tracking_uri))
+    before, after = export_trial(trial, folder, existing_store(runs, tracking_uri))
     shown = Table(box=None)
     for name in ("", "started from", "exported", "ratio"):
         shown.add_column(name, justify="right" if name else "left")
@@ -226,6 +226,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_studies,
     "table": table,
     "query": query,
+    "report": report,
+    "compare": compare,
     "verdicts": verdicts,
     "export": export,
     "unpack": unpack,

@@ -3,6 +3,7 @@
 The library knows no flags: its errors name fields, which become the options that a user typed.
 """
 
+import inspect
 import json
 import shlex
 import signal
@@ -33,6 +34,8 @@ from bermo_ray.record import Status
 from bermo_ray.results.arm_figures import dots_figure
 from bermo_ray.results.arm_text import arms_table, describe_verdicts
 from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.report.blocks import DataTable
+from bermo_ray.results.report.study_text import StudyText, copy_printed
 from bermo_ray.results.varying import find_varying
 from bermo_ray.results.verdicts import Verdict
 from bermo_ray.search.grid import Grid
@@ -57,11 +60,13 @@ class Session(Generic[O]):
     options: O
     study: Study
     console: Console = field(default_factory=lambda: Console(highlight=False))
+    printed: list[str | DataTable] = field(default_factory=list)
 
     def print(self, *things: Any) -> None:
-        """Prints tables and lines."""
+        """Prints tables and lines, which the study's report shows too."""
         for thing in things:
             self.console.print(thing)
+            self.printed.append(copy_printed(thing))
 
     def show_arms(
         self,
@@ -112,7 +117,8 @@ class Session(Generic[O]):
             self.console.print(indented, soft_wrap=True)
         command = describe_command(self.study.kind, self.options)
         named = [replace(v, study=self.study.name, command=command) for v in verdicts]
-        files = self.study.publish(tables, figure_files, named)
+        text = StudyText(_read_question(type(self.options)), command, self.printed)
+        files = self.study.publish(tables, figure_files, named, text)
         uri, store = self.study.uri, self.study.store
         browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
         argument = ""
@@ -128,6 +134,12 @@ class Session(Generic[O]):
             f"query    bermo_ray.load({self.study.name!r}{argument})",
         ):
             self.console.print(line, soft_wrap=True)
+
+
+def _read_question(options_type: type[StudyOptions]) -> str:
+    """The docstring of the script that defines these options, or else of the options."""
+    script = sys.modules.get(options_type.__module__)
+    return inspect.cleandoc(getattr(script, "__doc__", None) or options_type.__doc__ or "")
 
 
 def run_study(
@@ -375,8 +387,9 @@ def _run_trials(session: Session[O]) -> pa.Table:
     took = format_clock(time.monotonic() - started)
     taken = len(session.study.taken)
     more = f", {taken} taken from earlier studies" if taken else ""
-    session.print(f"{table.num_rows - taken} trials ended in {took}{more}")
-    session.print(*describe_ends(table))
+    session.console.print(f"{table.num_rows - taken} trials ended in {took}{more}")
+    for line in describe_ends(table):
+        session.console.print(line)
     if not any(Status(status).measured for status in table["status"].to_pylist()):
         sys.exit(EXIT_ALL_FAILED)
     return in_plan_order(table, session.study.plan)

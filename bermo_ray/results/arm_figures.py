@@ -23,7 +23,7 @@ def dots_figure(
     scale: float = 100,
 ) -> Path:
     """A line for each group of ``rows`` with a dot for each arm, bars for the mean's 95 % interval,
-    to a PNG.
+    to a PNG and an SVG.
 
     Args:
         means: From :func:`bermo_ray.results.means.mean_over_seeds`.
@@ -81,7 +81,7 @@ def lines_figure(
     log_x: bool = False,
 ) -> Path:
     """A line for each arm along ``x``, with bars for the mean's 95 % interval, and a panel for each
-    value of ``panel``, to a PNG; other arguments as of :func:`dots_figure`."""
+    value of ``panel``, to a PNG and an SVG; other arguments as of :func:`dots_figure`."""
     rows = means.to_pylist()
     panels = list(dict.fromkeys(r[panel] for r in rows)) if panel else [None]
     arms = list(dict.fromkeys(r[arm] for r in rows))

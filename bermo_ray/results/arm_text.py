@@ -92,13 +92,13 @@ def verdicts_overview(verdicts: Sequence[Verdict]) -> Table:
     for verdict in verdicts:
         study = "" if verdict.study == previous else verdict.study
         claim = f"{verdict.claim} ({verdict.source})"
-        table.add_row(study, claim, *_numbers(verdict), verdict.outcome)
+        table.add_row(study, claim, *format_interval(verdict), verdict.outcome)
         previous = verdict.study
     return table
 
 
-def _numbers(verdict: Verdict) -> tuple[str, str]:
-    """The paper's number, and ours with its interval."""
+def format_interval(verdict: Verdict) -> tuple[str, str]:
+    """The paper's number, and ours with its interval or why there is none."""
     unit = verdict.unit
     paper = "" if verdict.published is None else format_number(verdict.published, unit)
     if verdict.value is None:
@@ -119,7 +119,7 @@ def verdicts_markdown(verdicts: Sequence[Verdict]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for verdict in verdicts:
-        paper, ours = _numbers(verdict)
+        paper, ours = format_interval(verdict)
         count = f", n = {verdict.count}" if verdict.count else ""
         cells = (
             f"{verdict.claim} ({verdict.source})", paper, f"{ours}{count}", verdict.where,

@@ -1,35 +1,60 @@
 """Figures of the results."""
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from bermo_ray.intervals import mean_half_width
 from bermo_ray.record import Report
 from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.curves import Curve, trace_curves
-from bermo_ray.results.frontier import dense_levels, usable
+from bermo_ray.results.frontier import dense_levels, frontier, usable
 
 # Okabe and Ito's colours, told apart by every eye; each with a marker, for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = "osD^vP"
+_MARKERS = "osD^vPX"  # one more than colours: no style comes back before the 43rd
 _DPI = 150
+KINDS = ("png", "svg")  # of files that a figure is written as
 _BAR_SIZES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # remaining weights with bars
 _BY_THRESHOLD = ("layers_dropped", "metric_reported")  # where a strategy by threshold is drawn
 _DODGE = 1.03  # how far apart the bars of two fusions are, as a ratio of sizes
 Row = dict[str, Any]
 
 
+# In an SVG file text stays text, and the same figure gives the same file.
+_SVG_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bermo-ray",
+    "font.family": "sans-serif",
+}
+
+
 def save_figure(figure: Figure, file: Path) -> Path:
-    """Writes a PNG; gives its file."""
+    """Writes a PNG, and beside it the same as SVG; gives the PNG's file."""
     figure.savefig(file, dpi=_DPI)
+    file.with_suffix(".svg").write_text(draw_svg(figure))
     return file
+
+
+def figure_files(file: Path) -> list[Path]:
+    """The PNG of a figure that :func:`save_figure` wrote, and the SVG where there is one."""
+    return [file, *(svg for svg in [file.with_suffix(".svg")] if svg != file and svg.is_file())]
+
+
+def draw_svg(figure: Figure) -> str:
+    """The figure as the text of an SVG file."""
+    with matplotlib.rc_context(_SVG_SETTINGS), io.StringIO() as buffer:
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        return buffer.getvalue()
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -67,24 +92,45 @@ def _write_cells(
 
 
 def frontier_figure(table: pa.Table, metric_name: str, file: Path) -> Path:
-    """Draws what each fusion reports at a size, to a PNG.
+    """Draws what each fusion reports at a size (:func:`draw_frontier`), to a PNG and an SVG."""
+    return save_figure(draw_frontier(table, metric_name), file)
+
+
+def draw_frontier(
+    table: pa.Table,
+    metric_name: str,
+    arm: str = "fusion",
+    addresses: Mapping[str, str] | None = None,
+) -> Figure:
+    """What each arm reports at a size.
 
     Faint: all completed trials, and each seed's curve, chosen by ``metric_selection``. Steps: the
     mean over seeds, from where all of them have a point; with several seeds, bars for the mean's
     95 % interval. Dashes: the dense baseline. Dots: what a constant answer reaches.
+
+    Args:
+        table: Trials of one task and encoder.
+        metric_name: Of the axis.
+        arm: The column that tells the arms apart.
+        addresses: What each trial's point links to in an SVG file, by ``run_id``; such points are
+            larger, to be pointed at, and each trial is drawn once.
     """
     completed = usable(table)
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    curves = trace_curves(table, ("fusion",))
+    curves = trace_curves(table, (arm,))
+    unlinked = dict(addresses or {})
     levels: list[float] = []  # that must be in sight
-    for index, ((fusion,), by_seed) in enumerate(curves.items()):
+    for index, ((name,), by_seed) in enumerate(curves.items()):
         style = line_style(index)
-        trials = completed.filter(pc.equal(completed["fusion"], fusion))
-        _draw_trials(axes, trials, style)
+        trials = completed.filter(pc.equal(completed[arm], name))
+        if addresses is None:
+            _draw_trials(axes, trials, style)
+        else:
+            _draw_linked_trials(axes, trials, style, unlinked)
         dodge = _DODGE ** (index - (len(curves) - 1) / 2)
-        levels += _draw_curves(axes, fusion, list(by_seed.values()), style, dodge)
-        levels += _draw_dense_baseline(axes, fusion, trials, style)
+        levels += _draw_curves(axes, name, list(by_seed.values()), style, dodge)
+        levels += _draw_dense_baseline(axes, name, trials, style)
     _draw_constant_answers(axes, completed)
     _set_frontier_axes(axes, levels)
     axes.set_ylabel(metric_name)
@@ -92,18 +138,35 @@ def frontier_figure(table: pa.Table, metric_name: str, file: Path) -> Path:
     backbones = sorted({Path(b).name for b in table["backbone"].to_pylist()})
     title = f"{', '.join(tasks)} on {', '.join(backbones)}: {describe_choice(completed)}"
     axes.set_title(title, loc="left", fontsize=10)
-    return save_figure(figure, file)
+    return figure
 
 
-def _draw_trials(axes: Axes, trials: pa.Table, style: dict[str, Any]) -> None:
-    axes.scatter(
+def _draw_trials(axes: Axes, trials: pa.Table, style: dict[str, Any]) -> PathCollection:
+    return axes.scatter(
         trials["remaining"].to_numpy() * 100, trials["metric_reported"].to_numpy(),
         color=style["color"], marker=style["marker"], s=16, alpha=0.25, linewidths=0,
     )  # fmt: skip
 
 
+def _draw_linked_trials(
+    axes: Axes, trials: pa.Table, style: dict[str, Any], unlinked: dict[str, str]
+) -> None:
+    """The trials that are not yet drawn, which are taken out of ``unlinked``; solid where they are
+    on the frontier of their seed."""
+    trials = trials.filter(pc.is_in(trials["run_id"], pa.array(list(unlinked), pa.string())))
+    if trials.num_rows == 0:
+        return
+    on_frontier = set(frontier(trials, ("seed",))["run_id"].to_pylist())
+    run_ids = trials["run_id"].to_pylist()
+    drawn = _draw_trials(axes, trials, style)
+    drawn.set_urls([unlinked.pop(run_id) for run_id in run_ids])
+    drawn.set_alpha([0.9 if run_id in on_frontier else 0.35 for run_id in run_ids])
+    drawn.set_sizes(np.full(len(run_ids), 34.0))
+    drawn.set_zorder(4)  # above the curves, where a pointer gets at them
+
+
 def _draw_curves(
-    axes: Axes, fusion: str, curves: Sequence[Curve], style: dict[str, Any], dodge: float
+    axes: Axes, arm: str, curves: Sequence[Curve], style: dict[str, Any], dodge: float
 ) -> list[float]:
     """The seeds' curves, their mean, and its bars a little aside; gives the levels drawn."""
     for curve in curves if len(curves) > 1 else ():
@@ -122,19 +185,19 @@ def _draw_curves(
     x, y = 100 * sizes * (dodge if several else 1.0), values.mean(axis=0)
     axes.plot(x, y, ls="", **style)
     axes.errorbar(x, y, mean_half_width(values), color=style["color"], ls="", lw=1, capsize=2)
-    label = f"{fusion}, mean of {len(curves)} seeds ± 95 %" if several else fusion
+    label = f"{arm}, mean of {len(curves)} seeds ± 95 %" if several else arm
     axes.plot([], [], lw=1.5, label=label, **style)
     return [*mean, *y, *(float(level) for curve in curves for level in curve.reported)]
 
 
 def _draw_dense_baseline(
-    axes: Axes, fusion: str, trials: pa.Table, style: dict[str, Any]
+    axes: Axes, arm: str, trials: pa.Table, style: dict[str, Any]
 ) -> list[float]:
     levels = dense_levels(trials, column="metric_reported")
-    found = [float(level) for level in np.unique(levels[np.isfinite(levels)])]
-    for level in found:  # one, of one task and backbone
-        axes.axhline(level, color=style["color"], ls="--", lw=1, label=f"{fusion}, dense")
-    return found
+    known = [float(level) for level in np.unique(levels[np.isfinite(levels)])]
+    for level in known:  # one, of one task and backbone
+        axes.axhline(level, ls="--", lw=1, label=f"{arm}, dense", **style)
+    return known
 
 
 def _draw_constant_answers(axes: Axes, completed: pa.Table) -> None:
@@ -159,8 +222,8 @@ def _set_frontier_axes(axes: Axes, levels: Sequence[float]) -> None:
 
 def strategies_figure(losses: pa.Table, file: Path, metric_name: str = "metric") -> Path:
     """Mean reported metric over tasks by the number of layers dropped, with a line for each
-    strategy and a panel for each encoder (layer dropping, Figure 2), to a PNG. Only counts that all
-    tasks have are drawn."""
+    strategy and a panel for each encoder (layer dropping, Figure 2), to a PNG and an SVG. Only
+    counts that all tasks have are drawn."""
     rows = losses.to_pylist()
     backbones = list(dict.fromkeys(r["backbone"] for r in rows)) or ["no undropped model completed"]
     figure = Figure(figsize=(1 + 4.5 * len(backbones), 4), layout="constrained")
@@ -207,8 +270,8 @@ def _draw_strategies(axes: Axes, backbone: str, rows: Sequence[Row]) -> None:
 
 
 def counts_figure(counts: pa.Table, file: Path) -> Path:
-    """Layers to spare as a heat map of task by threshold, to a PNG; in brackets the points lost on
-    the other half of the dev set (layer dropping, Table 4)."""
+    """Layers to spare as a heat map of task by threshold, to a PNG and an SVG; in brackets the
+    points lost on the other half of the dev set (layer dropping, Table 4)."""
     rows = counts.to_pylist()
     lines = list(dict.fromkeys((r["task"], r["backbone"]) for r in rows))
     thresholds = sorted({r["threshold"] for r in rows})
@@ -240,8 +303,8 @@ def counts_figure(counts: pa.Table, file: Path) -> Path:
 
 def mixes_figure(mixes: pa.Table, metric_name: str, file: Path) -> Path:
     """Mixes of fusion, teacher, dropping and pruning: the reported metric by size and beside it by
-    latency, to a PNG. Colours are fusions, filled marks have a teacher, kinds of marks are numbers
-    of layers dropped; rings are on the frontier."""
+    latency, to a PNG and an SVG. Colours are fusions, filled marks have a teacher, kinds of marks
+    are numbers of layers dropped; rings are on the frontier."""
     all_rows = mixes.to_pylist()
     rows = [r for r in all_rows if r["size"] < 1]
     figure = Figure(figsize=(10, 4.2), layout="constrained")
@@ -329,7 +392,7 @@ def trial_figures(report: Report) -> dict[str, Figure]:
     figures = {}
     if report.mixing_weights:
         gamma = report.gamma if report.finite("gamma") else None
-        figures["mixing.png"] = mixing_figure(report.mixing_weights, gamma)
+        figures["mixing"] = mixing_figure(report.mixing_weights, gamma)
     if report.kept_by_matrix:
-        figures["sparsity.png"] = sparsity_figure(report.kept_by_matrix, report.density)
-    return figures
+        figures["sparsity"] = sparsity_figure(report.kept_by_matrix, report.density)
+    return {f"{name}.{kind}": figure for name, figure in figures.items() for kind in KINDS}

@@ -87,7 +87,7 @@ def seeds_figure(
     table: pa.Table, arm: str, label: str, file: Path, title: str = "", scale: float = 100.0
 ) -> Path:
     """A dot for each seed of each arm, a line at each arm's mean, and crosses in a band of their
-    own for runs that diverged, to a PNG; arguments as of :func:`seeds_table`."""
+    own for runs that diverged, to a PNG and an SVG; arguments as of :func:`seeds_table`."""
     arms, cells = _arms(table, arm), _read_cells(table, arm)
     seeds = list(dict.fromkeys(table["seed"].to_pylist()))
     values = {
@@ -130,7 +130,8 @@ def curves_figure(
     table: pa.Table, x: str, arm: str, label: str, file: Path, panel: str, scale: float = 100.0
 ) -> Path:
     """The mean over seeds along ``x`` for each arm, each seed's own curve faint behind it, and a
-    panel for each value of ``panel``, to a PNG. A run that diverged is no point of a curve."""
+    panel for each value of ``panel``, to a PNG and an SVG. A run that diverged is no point of a
+    curve."""
     panels = list(dict.fromkeys(table[panel].to_pylist()))
     figure = Figure(figsize=(1 + 4 * len(panels), 3.8), layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False)[0]

@@ -227,6 +227,7 @@ class Verdict:
     study: str = ""
     command: str = ""
     confidence: float = CONFIDENCE  # of the interval
+    no_effect: float = 0.0  # the number that says that the arms do not differ
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and Arrow."""
@@ -261,12 +262,14 @@ def judge(
             raise UserError("the estimate is not finite")
     except UserError as error:
         sentence = f"{where}: no answer: {error.problems[0]}"
-        return Verdict(*about, None, None, None, 0, Outcome.NO_ANSWER, sentence)
+        return Verdict(
+            *about, None, None, None, 0, Outcome.NO_ANSWER, sentence, no_effect=claim.no_effect
+        )
     outcome = _weigh(claim, number)
     sentence = f"{where}: {claim.quantity} {_describe(number, claim.unit)}: {outcome}"
     return Verdict(
         *about, number.value, number.low, number.high, number.count, outcome, sentence,
-        confidence=number.confidence,
+        confidence=number.confidence, no_effect=claim.no_effect,
     )  # fmt: skip
 
 
@@ -318,6 +321,7 @@ VERDICTS = make_schema(
     ("low", NUMBER, "lower end of its interval; null where there is none"),
     ("high", NUMBER, "upper end of that"),
     ("confidence", NUMBER, "of the interval: 0.95, or more where several are made at once"),
+    ("no_effect", NUMBER, "what the estimate is where the arms do not differ"),
     ("count", INTEGER, "seeds, or other cases, that it stands on"),
     ("outcome", TEXT, ", ".join(Outcome)),
     ("sentence", TEXT, "the verdict in words"),

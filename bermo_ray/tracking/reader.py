@@ -76,6 +76,37 @@ def read_study_runs(uri: str) -> list[StoredRun]:
     return runs
 
 
+def read_curves(
+    uri: str, run_ids: Sequence[str], keys: Sequence[str]
+) -> dict[str, dict[str, dict[int, float]]]:
+    """Of each run the values of these metrics by step: ``curves[run_id][key][step]``.
+
+    Args:
+        uri: An MLflow store.
+        run_ids: Of trials.
+        keys: Names of metrics, such as ``epoch`` and ``metric``.
+    """
+    curves: dict[str, dict[str, dict[int, float]]] = {r: {k: {} for k in keys} for r in run_ids}
+    if uri.startswith(SQLITE):
+        marks = ", ".join("?" for _ in keys)
+        query = (
+            "SELECT key, step, value FROM metrics WHERE run_uuid = ? AND NOT is_nan "
+            f"AND key IN ({marks}) ORDER BY step, timestamp"
+        )
+        with closing(_open(uri)) as database:
+            for run_id in run_ids:
+                for key, step, value in database.execute(query, [run_id, *keys]):
+                    curves[run_id][key][step] = value
+        return curves
+    client = store.connect(uri)
+    for run_id in run_ids:
+        for key in keys:
+            history = client.get_metric_history(run_id, key)
+            points = sorted((m.step, m.timestamp, m.value) for m in history)
+            curves[run_id][key] = {step: value for step, _, value in points if value == value}
+    return curves
+
+
 def _from_client(runs: Iterable[Any]) -> list[StoredRun]:
     return [
         StoredRun(

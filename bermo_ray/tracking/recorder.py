@@ -18,7 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.record import PREDICTIONS_FILE, Draw, Report, Status, to_mlflow
+from bermo_ray.record import (
+    KEPT_WEIGHTS_FILE,
+    PREDICTIONS_FILE,
+    Draw,
+    Report,
+    Status,
+    to_mlflow,
+)
 from bermo_ray.tracking import store
 from bermo_ray.tracking.store import SQLITE
 from bermo_ray.trial import Trial
@@ -70,11 +77,11 @@ def close_study(uri: str, study_run: str, status: Status) -> None:
     client.set_terminated(study_run, _MLFLOW_STATUS.get(status, "FINISHED"))
 
 
-def add_files(uri: str, run_id: str, files: Sequence[Path]) -> None:
-    """Keeps files as artifacts of a run."""
+def add_files(uri: str, run_id: str, files: Sequence[Path], folder: str | None = None) -> None:
+    """Keeps files as artifacts of a run, in a folder among them if one is given."""
     client = store.connect(uri)
     for file in files:
-        client.log_artifact(run_id, str(file))
+        client.log_artifact(run_id, str(file), folder)
 
 
 @cache
@@ -267,6 +274,8 @@ class Recorder:
         run_id, client = self._run_ids[attempt], self._connect()
         if report.traceback:
             client.log_text(run_id, report.traceback, "traceback.txt")
+        if report.kept_by_matrix:
+            client.log_text(run_id, json.dumps(report.kept_by_matrix), KEPT_WEIGHTS_FILE)
         for name, figure in (self.draw(report) if self.draw else {}).items():
             client.log_figure(run_id, figure, name)
         client.set_terminated(run_id, _MLFLOW_STATUS.get(report.status, "FINISHED"))

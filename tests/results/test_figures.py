@@ -6,12 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
 from bermo_ray.record import Report
 from bermo_ray.results import figures as figures_module
-from bermo_ray.results.figures import frontier_figure, sparsity_figure, trial_figures
+from bermo_ray.results.figures import (
+    draw_frontier,
+    figure_files,
+    frontier_figure,
+    line_style,
+    sparsity_figure,
+    trial_figures,
+)
 from tests.support.result_rows import points, seeded
 
 
@@ -28,6 +35,7 @@ def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[pa.Table]
     def axes_of(table: pa.Table) -> Axes:
         file = frontier_figure(table, "accuracy", tmp_path / "f.png")
         assert file.read_bytes().startswith(b"\x89PNG")
+        assert 'viewBox="0 0 504 324"' in file.with_suffix(".svg").read_text()  # 7 by 4.5 inches
         return drawn[-1].axes[0]
 
     monkeypatch.setattr(figures_module, "save_figure", keep)
@@ -114,7 +122,36 @@ def test_a_trial_has_the_figures_of_what_it_reports() -> None:
     assert trial_figures(Report()) == {}
     report = Report(mixing_weights=[0.5, 0.5], kept_by_matrix=[("0.a.weight", 1, 2)], density=0.5)
     figures = trial_figures(report)
-    assert set(figures) == {"mixing.png", "sparsity.png"}
+    assert set(figures) == {"mixing.png", "mixing.svg", "sparsity.png", "sparsity.svg"}
+    assert figures["mixing.svg"] is figures["mixing.png"]
     assert figures["mixing.png"].axes[0].get_title(loc="left") == ""
     with_gamma = trial_figures(Report(mixing_weights=[1.0], gamma=1.25))["mixing.png"]
     assert with_gamma.axes[0].get_title(loc="left") == "γ = 1.250"
+
+
+def test_the_same_figure_gives_the_same_svg_with_its_text_as_text(tmp_path: Path) -> None:
+    texts = []
+    for name in ("a", "b"):
+        file = frontier_figure(points((0.1, 0.6), (0.4, 0.8)), "accuracy", tmp_path / f"{name}.png")
+        assert figure_files(file) == [file, file.with_suffix(".svg")]
+        texts.append(file.with_suffix(".svg").read_text())
+    assert texts[0] == texts[1]
+    assert ">remaining encoder parameters, %</text>" in texts[0]
+    assert figure_files(tmp_path / "other.png") == [tmp_path / "other.png"]
+
+
+def test_each_trial_that_has_an_address_is_drawn_once_and_solid_on_its_frontier() -> None:
+    pruned, dense = points((0.1, 0.6), (0.2, 0.5)), points((1.0, 0.9), method="dense")
+    table = pa.concat_tables([pruned, dense])
+    table = table.set_column(table.schema.get_field_index("run_id"), "run_id", [["a", "b", "c"]])
+    arms = [table.append_column("arm", [[name] * 3]) for name in ("one", "other")]
+    addresses = {"a": "trial:a", "b": "trial:b", "c": "trial:c"}
+    figure = draw_frontier(pa.concat_tables(arms), "accuracy", "arm", addresses)
+    (drawn,) = (c for c in figure.axes[0].collections if isinstance(c, PathCollection))
+    linked = dict(zip(drawn.get_urls(), np.asarray(drawn.get_alpha()), strict=True))
+    assert linked == {"trial:a": 0.9, "trial:b": 0.35, "trial:c": 0.9}
+
+
+def test_no_two_of_42_arms_look_alike() -> None:
+    looks = {(style["color"], style["marker"]) for style in map(line_style, range(42))}
+    assert len(looks) == 42

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from markupsafe import escape
 
 from bermo_ray.record import Status
+from bermo_ray.results.report import REPORT_FILE
 from bermo_ray.results.verdict_store import load_verdicts
 from bermo_ray.results.verdicts import VERDICT_FILE, parse_verdicts
 from bermo_ray.tracking.store import store_uri
@@ -118,6 +120,12 @@ def test_a_minimal_budget_gives_tables_a_figure_and_verdicts(
     assert all(file.stat().st_size > 5_000 for file in figures)
     kept = [v for v in load_verdicts(store_uri(runs)) if v.study == name]
     assert kept == verdicts
+    page = (runs / name / REPORT_FILE).read_text()
+    question = (load_script(name).__doc__ or "").partition("\n")[0]
+    assert f"<h1>{escape(question)}</h1>" in page
+    assert all(file.with_suffix(".svg").is_file() for file in figures)
+    for verdict in verdicts:
+        assert escape(verdict.command) in page
 
 
 @pytest.mark.slow

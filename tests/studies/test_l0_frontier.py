@@ -79,7 +79,8 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
     if any(r["method"] == "dense" and r["status"] == "completed" for r in rows):
         tables.add("levels")  # they are shares of a dense baseline
     files = {f"{name}.parquet" for name in tables}
-    assert names == {"frontier.png", "plan.json", "verdict.json", *files}
+    report = {"frontier.png", "frontier.svg", "report.html", "report.json", "report_figures"}
+    assert names == {"plan.json", "verdict.json", *report, *files}
     child = client.get_run(rows[-1]["run_id"])
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.data.params["seed"] == "0"

@@ -116,7 +116,8 @@ def test_weights_and_metrics_stand_side_by_side(tmp_path: Path) -> None:
     assert "30.00 ±127.06  10.00 ±0.00    7.70    5.50" in out
     assert "91.00 ±12.71  89.00 ±12.71   85.85   85.78" in out
     assert all(len(line) <= 80 for line in out.split("verdict")[0].splitlines())
-    assert {file.name for file in tmp_path.iterdir()} == {"remaining.png", "metrics.png"}
+    kinds = {f"{name}.{kind}" for name in ("remaining", "metrics") for kind in ("png", "svg")}
+    assert {file.name for file in tmp_path.iterdir()} == kinds
 
 
 def test_the_same_multiplier_is_said_to_be_the_same_and_settles_the_ratio(tmp_path: Path) -> None:

@@ -35,6 +35,21 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     return address
 
 
+def test_curves_are_the_same_from_the_tables_and_from_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = store_uri(tmp_path)
+    reports = [Report(step=step, epoch=step / 2, metric=step / 10) for step in (1, 2)]
+    end = Report(step=3, status=Status.COMPLETED, metric=0.9, loss=2.0)
+    write_study(address, "s", [(Trial(), [*reports, end]), (Trial(seed=1), [end])])
+    run_ids = results.load("s", address)["run_id"].to_pylist()
+    curves = reader.read_curves(address, run_ids, ("epoch", "metric"))
+    assert curves[run_ids[0]] == {"epoch": {1: 0.5, 2: 1.0}, "metric": {1: 0.1, 2: 0.2, 3: 0.9}}
+    assert curves[run_ids[1]] == {"epoch": {}, "metric": {3: 0.9}}
+    monkeypatch.setattr(reader, "SQLITE", "no such store")
+    assert reader.read_curves(address, run_ids, ("epoch", "metric")) == curves
+
+
 def test_the_tables_and_the_client_give_the_same(uri: str) -> None:
     straight = results.load("one", uri)
     parent = store.find_study(uri, "one")
