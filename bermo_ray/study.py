@@ -267,6 +267,7 @@ class Study:
             self.name,
             run_id,
             asdict(self.resources),
+            self.plan.varied_fields(),
             draw=figures.trial_figures,
             metric_of=lambda trial: get_task(trial.data.task).metric,
         )

@@ -1,7 +1,7 @@
 """What a person watches: trials done, running, best so far, time left."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bermo_ray.record import Report, Status
-from bermo_ray.search.plan import describe_dropping
-from bermo_ray.trial import Penalized, Trial
+from bermo_ray.search.trial_names import describe_trial
+from bermo_ray.trial import Trial
 
 _NEAR_BEST = 0.02  # of the metric: "within 2 points" of the best
 
@@ -27,26 +27,6 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def describe_trial(trial: Trial, with_task: bool = False) -> str:
-    """A trial in a few words: what differs between the trials of a search."""
-    words = [trial.data.task] if with_task else []
-    words += [trial.fusion.name, describe_dropping(trial), *_describe_pruning(trial)]
-    return " ".join([*filter(None, words), *([f"seed {trial.seed}"] if trial.seed else [])])
-
-
-def _describe_pruning(trial: Trial) -> list[str]:
-    pruning, rates = trial.pruning, trial.optimizer
-    if pruning is None:
-        return [] if trial.layer_drop else ["dense", "rate", f"{rates.learning_rate:.1e}"]
-    method = pruning.method.removesuffix("_movement")
-    if not isinstance(pruning, Penalized):
-        return [method, f"to {pruning.schedule_ends[1]:.3g}"]
-    if pruning.target_density is not None:
-        return [method, f"to {pruning.target_density:.3g}"]
-    both = f"{rates.learning_rate:.1e}/{rates.score_learning_rate:.1e}"
-    return [method, f"λ={pruning.multiplier:.3g}", "rates", both]
-
-
 class Display:
     """A :class:`bermo_ray.record.Listener`: a live panel on a terminal, elsewhere one line per
     finished trial.
@@ -54,7 +34,7 @@ class Display:
     Args:
         study: Name of the study.
         metric_name: Of the tasks' metric.
-        with_task: Whether trials differ in their task.
+        varied: The fields in which the trials of the study differ; None: not known.
         console: Where it is shown.
     """
 
@@ -62,10 +42,10 @@ class Display:
         self,
         study: str,
         metric_name: str,
-        with_task: bool = False,
+        varied: Collection[str] | None = None,
         console: Console | None = None,
     ) -> None:
-        self.study, self.metric_name, self.with_task = study, metric_name, with_task
+        self.study, self.metric_name, self.varied = study, metric_name, varied
         self.console = console or Console(highlight=False)
         self.most_trials, self.concurrent = 0, 1
         self._opened = time.monotonic()
@@ -124,7 +104,7 @@ class Display:
         return f"{self.metric_name} {report.metric:.3f} at {report.remaining:.1%}"
 
     def _print_end(self, attempt: str, report: Report) -> None:
-        what = describe_trial(self._trials[attempt], self.with_task)
+        what = describe_trial(self._trials[attempt], self.varied)
         completed = report.status is Status.COMPLETED
         outcome = self._outcome(report) if completed else f"{report.status}: {report.reason}"
         line = Text(f"{self._ended:>3}/{self.most_trials} {what:<38} {outcome}")
@@ -143,7 +123,7 @@ class Display:
         running = Table.grid(padding=(0, 2))
         for attempt in self._started:
             if attempt not in self._seconds:
-                what = describe_trial(self._trials[attempt], self.with_task)
+                what = describe_trial(self._trials[attempt], self.varied)
                 running.add_row("  ▸", what, self._describe_running(attempt))
         best = Table.grid(padding=(0, 2))
         for fusion, (top, sparsest) in sorted(self._best_by_fusion().items()):

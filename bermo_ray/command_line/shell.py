@@ -322,7 +322,8 @@ def _make_display(name: str, plan: Plan) -> Display:
         metrics = {get_task(task).metric for task in tasks}
     except UserError:  # the check of the trials says it better
         metrics = set()
-    return _StudyDisplay(name, metrics.pop() if len(metrics) == 1 else "metric", len(tasks) > 1)
+    metric = metrics.pop() if len(metrics) == 1 else "metric"
+    return _StudyDisplay(name, metric, plan.varied_fields())
 
 
 def _run_trials(session: Session[O]) -> pa.Table:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from bermo_ray.errors import UserError
-from bermo_ray.record import PREDICTIONS_FILE, Draw, Report, Status, to_mlflow
+from bermo_ray.record import PREDICTIONS_FILE, TRIAL_TAG, Draw, Report, Status, to_mlflow
+from bermo_ray.search.trial_names import describe_outcome, describe_trial, pick_varied_values
 from bermo_ray.tracking import store
 from bermo_ray.tracking.store import SQLITE
 from bermo_ray.trial import Trial
@@ -56,18 +57,22 @@ def reopen_study(uri: str, study_run: str) -> None:
     client.update_run(study_run, "RUNNING")
 
 
+# What MLflow's UI shows, where a tick means a result. Our own code reads the tag `bermo.status`.
 _MLFLOW_STATUS = {
     Status.RUNNING: "RUNNING",
+    Status.COMPLETED: "FINISHED",
+    Status.DIVERGED: "FAILED",
     Status.FAILED: "FAILED",
+    Status.STOPPED: "KILLED",
     Status.INTERRUPTED: "KILLED",
-}  # all others: FINISHED
+}
 
 
 def close_study(uri: str, study_run: str, status: Status) -> None:
     """Marks how the study ended."""
     client = store.connect(uri)
     client.set_tag(study_run, "bermo.status", str(status))
-    client.set_terminated(study_run, _MLFLOW_STATUS.get(status, "FINISHED"))
+    client.set_terminated(study_run, _MLFLOW_STATUS[status])
 
 
 def add_files(uri: str, run_id: str, files: Sequence[Path]) -> None:
@@ -110,7 +115,9 @@ class Recorder:
         uri: MLflow's store.
         study: Name of the study.
         study_run: Id of the study's own run, the parent of the trials'.
-        resources: Where trials run, recorded as parameters ``resources.*``.
+        resources: Where trials run, recorded as tags ``bermo.workers`` and so on.
+        varied: The fields in which the trials of the study differ: they alone are parameters and
+            name the runs, all others are in ``trial.json``. None: every field is a parameter.
         draw: Makes the figures of a trial that has ended, by file name.
         metric_of: Names the metric of a trial's task.
     """
@@ -121,13 +128,17 @@ class Recorder:
         study: str,
         study_run: str,
         resources: Mapping[str, Any] | None = None,
+        varied: Collection[str] | None = None,
         draw: Draw | None = None,
         metric_of: Callable[[Trial], str] | None = None,
     ) -> None:
         self.uri, self.study, self.study_run = uri, study, study_run
-        self.resources, self.draw, self.metric_of = resources or {}, draw, metric_of
+        self.resources, self.varied = resources or {}, varied
+        self.draw, self.metric_of = draw, metric_of
         self._client: Any = None
+        self._experiment_id = ""
         self._run_ids: dict[str, str] = {}  # by attempt
+        self._trials: dict[str, Trial] = {}  # of those that were started, by attempt
         self._last_steps: dict[str, int] = {}  # written, by attempt
         self._ended: set[str] = set()
         self._started: set[str] = set()
@@ -140,6 +151,7 @@ class Recorder:
     def on_start(self, attempt: str, trial: Trial) -> None:
         """A child run for a new trial; an old one that goes on is running again."""
         self._started.add(attempt)
+        self._trials[attempt] = trial
         self._write(partial(self._start, attempt, trial))
 
     def on_known(self, attempt: str, trial: Trial, report: Report) -> None:
@@ -204,23 +216,28 @@ class Recorder:
                     self._unfinished.add(attempt)
                 steps = client.get_metric_history(run.info.run_id, "step")
                 self._last_steps[attempt] = max((m.step for m in steps), default=0)
+            self._experiment_id = client.get_run(self.study_run).info.experiment_id
             self._client = client
         return self._client
 
-    def _tag(self, attempt: str, tags: dict[str, str]) -> None:
-        from mlflow.entities import RunTag
-
-        given = [RunTag(key, value) for key, value in tags.items() if value]
-        self._connect().log_batch(self._run_ids[attempt], tags=given)
+    def _tag(self, attempt: str, tags: Mapping[str, str]) -> None:
+        self._connect().log_batch(self._run_ids[attempt], tags=_to_tags(tags))
 
     def _start(self, attempt: str, trial: Trial) -> None:
-        from mlflow.entities import Param
-
         client = self._connect()
         if attempt in self._run_ids:
             client.update_run(self._run_ids[attempt], "RUNNING")
             self._tag(attempt, {"bermo.status": str(Status.RUNNING)})
             return
+        name = describe_trial(trial, self.varied)
+        tags = self._tags_of(attempt, trial) | environment_tags()
+        run_id = client.create_run(self._experiment_id, run_name=name, tags=tags).info.run_id
+        self._run_ids[attempt] = run_id
+        client.log_batch(run_id, params=self._params_of(trial))
+        indented = json.dumps(json.loads(trial.to_json()), indent=1)
+        client.log_text(run_id, indented, "trial.json")
+
+    def _tags_of(self, attempt: str, trial: Trial) -> dict[str, str]:
         tags = {
             "mlflow.parentRunId": self.study_run,
             "bermo.kind": "trial",
@@ -228,37 +245,46 @@ class Recorder:
             "bermo.attempt": attempt,
             "bermo.trial_id": trial.id,
             "bermo.recipe": trial.recipe,
-            "bermo.trial_json": trial.to_json(),
+            TRIAL_TAG: trial.to_json(),
             "bermo.status": str(Status.RUNNING),
             "bermo.checkpoint_policy": CHECKPOINT_POLICY,
         }
         if self.metric_of is not None:
             tags["bermo.metric_name"] = self.metric_of(trial)
-        experiment = client.get_run(self.study_run).info.experiment_id
-        method = trial.pruning.method if trial.pruning else "dense"
-        name = f"{trial.fusion.name}-{method}-{trial.id[:6]}"
-        run = client.create_run(experiment, run_name=name, tags=tags | environment_tags())
-        self._run_ids[attempt] = run.info.run_id
-        values = trial.flat() | {f"resources.{k}": v for k, v in self.resources.items()}
-        params = [Param(k, str(v)[:MAX_PARAM_LENGTH]) for k, v in values.items() if v is not None]
-        client.log_batch(run.info.run_id, params=params)
-        indented = json.dumps(json.loads(trial.to_json()), indent=1)
-        client.log_text(run.info.run_id, indented, "trial.json")
+        return tags | {f"bermo.{name}": str(value) for name, value in self.resources.items()}
+
+    def _params_of(self, trial: Trial) -> list[Any]:
+        from mlflow.entities import Param
+
+        values = pick_varied_values(trial, trial.flat() if self.varied is None else self.varied)
+        return [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in values.items()]
 
     def _log_reports(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
+        """Writes each report at its step; the last one with its tags, at once."""
         from mlflow.entities import Metric
 
         client, last_step = self._connect(), self._last_steps.get(attempt, 0)
         for step, report in sorted({r.step: r for r in reports}.items()):
             # A report told again adds no point to a curve, but may say where a run was resumed.
-            is_new, now = step > last_step, int(time.time() * 1000)
-            metrics, _ = to_mlflow(report, curves=is_new)
-            if is_new or report is reports[-1]:
+            is_new, is_last, now = step > last_step, report is reports[-1], int(time.time() * 1000)
+            metrics, tags = to_mlflow(report, curves=is_new)
+            if is_new or is_last:
                 entries = [Metric(key, value, now, step) for key, value in metrics.items()]
-                client.log_batch(self._run_ids[attempt], metrics=entries)
+                tags |= {"bermo.checkpoint": checkpoint} | self._describe_end(attempt, report)
+                given = _to_tags(tags) if is_last else ()
+                client.log_batch(self._run_ids[attempt], metrics=entries, tags=given)
                 self._last_steps[attempt] = max(step, last_step)
-        _, tags = to_mlflow(reports[-1])
-        self._tag(attempt, {"bermo.checkpoint": checkpoint, **tags})
+
+    def _describe_end(self, attempt: str, report: Report) -> dict[str, str]:
+        """How a trial ended, in its run's name; in its description, why it did not complete."""
+        if not report.status.ended or attempt not in self._trials:
+            return {}
+        name = describe_trial(self._trials[attempt], self.varied)
+        tags = {"mlflow.runName": f"{name} {describe_outcome(report)}"}
+        if report.status is not Status.COMPLETED:
+            reason = f": {report.reason}" if report.reason else ""
+            tags["mlflow.note.content"] = f"**{str(report.status).capitalize()}**{reason}"
+        return tags
 
     def _end(self, attempt: str, report: Report) -> None:
         run_id, client = self._run_ids[attempt], self._connect()
@@ -266,7 +292,7 @@ class Recorder:
             client.log_text(run_id, report.traceback, "traceback.txt")
         for name, figure in (self.draw(report) if self.draw else {}).items():
             client.log_figure(run_id, figure, name)
-        client.set_terminated(run_id, _MLFLOW_STATUS.get(report.status, "FINISHED"))
+        client.set_terminated(run_id, _MLFLOW_STATUS[report.status])
 
     def _copy_predictions(self, attempt: str, checkpoint: str) -> None:
         """Copies the last checkpoint's predictions to the run's artifacts."""
@@ -290,3 +316,10 @@ class Recorder:
     def _interrupt(self, attempt: str) -> None:
         self._tag(attempt, {"bermo.status": str(Status.INTERRUPTED)})
         self._connect().set_terminated(self._run_ids[attempt], "KILLED")
+
+
+def _to_tags(tags: Mapping[str, str]) -> list[Any]:
+    """Tags as MLflow takes them, without empty ones."""
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in tags.items() if value]
