@@ -17,6 +17,8 @@ from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.record import Listener, Status
 from bermo_ray.results import figures
 from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.frontier import frontier
+from bermo_ray.results.study_note import StudyNote, measure_study
 from bermo_ray.results.table import load
 from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
 from bermo_ray.search import in_process
@@ -24,7 +26,7 @@ from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
 from bermo_ray.tasks.registry import get_task
-from bermo_ray.tracking import recorder
+from bermo_ray.tracking import recorder, study_page
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import (
     SQLITE,
@@ -130,6 +132,7 @@ class Study:
         resources: What one trial takes.
         store: Where records go.
         kind: What sort of study it is: the MLflow experiment that it belongs to.
+        question: What the study asks, in a sentence, for its description.
         settings: What describes the study, kept with it; a resumed study must have the same.
         backend: ``ray``, or ``process`` for this process alone.
         concurrent: Trials at once; as many as fit, if None.
@@ -146,6 +149,7 @@ class Study:
         store: Store | None = None,
         *,
         kind: str = "study",
+        question: str = "",
         settings: Mapping[str, Any] | None = None,
         backend: Literal["ray", "process"] = "ray",
         concurrent: int | None = None,
@@ -154,6 +158,7 @@ class Study:
         reuse: bool = True,
     ) -> None:
         self.name, self.plan, self.kind, self.reuse = name, plan, kind, reuse
+        self.question = question
         self.taken: list[KnownTrial] = []
         self.resources, self.store = resources or Resources(), store or Store()
         self.settings, self.listeners = dict(settings or {}), list(listeners)
@@ -197,7 +202,7 @@ class Study:
         if plan.finished:  # all of it is known
             with self._open_run(resume) as run_id:
                 self._close_plan(plan, run_id)
-            return load(self.name, self.uri)
+            return self._describe()
         try:
             concurrent, where = self.backend.open(self.store)
             with self._open_run(resume) as run_id:
@@ -210,7 +215,7 @@ class Study:
                 self._close_plan(ended, run_id)
         finally:
             self.backend.close()
-        return load(self.name, self.uri)
+        return self._describe()
 
     def known_trials(self, resume: bool = False) -> list[KnownTrial]:
         """Of a grid, the trials that would be taken from earlier studies."""
@@ -261,6 +266,29 @@ class Study:
             raise
         recorder.close_study(self.uri, run_id, Status.COMPLETED)
 
+    def _describe(self, files: Sequence[Path] = (), verdicts: Sequence[Verdict] = ()) -> pa.Table:
+        """Writes what MLflow shows of the study as a whole; gives its trials."""
+        assert self._run_id is not None
+        run_id, table = self._run_id, load(self.name, self.uri)
+        others = [row["run_id"] for row in frontier(table).to_pylist() if row["study"] != self.name]
+        experiments = study_page.find_experiments(self.uri, [run_id, *others])
+        images = [file for file in files if file.suffix == ".png"]
+        paths = study_page.add_images(self.uri, run_id, images)
+        note = StudyNote(
+            self.question,
+            table,
+            verdicts,
+            {Path(path).stem: study_page.link_to_file(run_id, path) for path in paths},
+            {file.name: study_page.link_to_file(run_id, file.name) for file in files},
+            lambda trial: study_page.link_to_run(
+                experiments.get(trial, experiments[run_id]), trial
+            ),
+        )
+        text = note.to_markdown(study_page.LONGEST_NOTE)
+        study_page.describe_study(self.uri, run_id, text, note.headline, measure_study(table))
+        study_page.describe_experiment(self.uri, run_id, self.question)
+        return table
+
     def _recorder(self, run_id: str) -> Recorder:
         return Recorder(
             self.uri,
@@ -273,9 +301,14 @@ class Study:
         )
 
     def _create_run(self) -> str:
-        return recorder.open_study(
+        run_id = recorder.open_study(
             self.uri, self.kind, self.name, self.settings, self.plan.to_json()
         )
+        trials = self.plan.representatives()
+        is_smaller = any(trial.pruning or trial.layer_drop for trial in trials)
+        varied = self.plan.varied_fields()
+        study_page.save_view(self.uri, run_id, self.name, varied, is_smaller)
+        return run_id
 
     def _write_files(self) -> None:
         self.folder.mkdir(parents=True)
@@ -320,6 +353,7 @@ class Study:
             partial_file.replace(file)
             files.append(file)
         recorder.add_files(self.uri, self._run_id, files)
+        self._describe(files, verdicts)
         return files
 
 

@@ -112,7 +112,7 @@ class Session(Generic[O]):
         named = [replace(v, study=self.study.name, command=command) for v in verdicts]
         files = self.study.publish(tables, figure_files, named)
         uri, store = self.study.uri, self.study.store
-        browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
+        browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui", self.study.name]
         argument = ""
         if uri != store_uri(Path(RUNS)):
             argument = f", uri={uri!r}"
@@ -292,6 +292,7 @@ def _make_session(
         options.resources,
         options.store,
         kind=kind,
+        question=(type(options).__doc__ or "").split("\n\n")[0],
         settings=_plain_options(options),
         backend=options.backend,
         concurrent=options.concurrent,

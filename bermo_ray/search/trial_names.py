@@ -15,15 +15,15 @@ _SECTION_FIELDS = {
 }
 _RATES = ("optimizer.learning_rate", "optimizer.score_learning_rate")
 _IS_DENSE = {"pruning.method": "dense"}  # the method of a trial without pruning
+_CONSEQUENCES = {"freeze_embeddings", "data.data_dir"}  # of the pruning and of the task
 # Fields that a name says in words of their own.
-_NAMED = {"data.task", "data.data_dir", "backbone", "fusion.name", "pruning.multiplier", "seed"}
+_NAMED = {"data.task", "backbone", "fusion.name", "pruning.multiplier", "seed"}
 _NAMED |= {"pruning.method", "pruning.final_density", "pruning.target_density", *_RATES}
-_NAMED |= {"freeze_embeddings"}  # follows from pruning
 
 
 def find_varied_fields(trials: Iterable[Trial]) -> frozenset[str]:
-    """The fields, as :meth:`Trial.flat` names them, in which these trials differ; and the names of
-    the sections, as ``pruning``, that some of them have and some have not.
+    """The fields, as :meth:`Trial.flat` names them, in which these trials differ by intent; and the
+    names of the sections, as ``pruning``, that some of them have and some have not.
 
     A field of such a section is compared among the trials that have it.
     """
@@ -31,7 +31,7 @@ def find_varied_fields(trials: Iterable[Trial]) -> frozenset[str]:
     for trial in trials:
         for field, value in trial.flat().items():
             values[field].add(value)
-    varied = {field for field, different in values.items() if len(different) > 1}
+    varied = {field for field, different in values.items() if len(different) > 1} - _CONSEQUENCES
     # A section that a trial lacks is a field of that trial, with the value None.
     mixed = {section for section, f in _SECTION_FIELDS.items() if section in values and f in values}
     return frozenset(varied | mixed)

@@ -31,6 +31,8 @@ OUTAGE_SECONDS = 120.0  # how long a closing study waits for a store that is awa
 
 def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_json: str) -> str:
     """Makes the parent run of a new study; gives its id."""
+    from mlflow.entities import Param
+
     client = store.connect(uri)
     experiment = client.get_experiment_by_name(kind)
     if experiment:
@@ -44,8 +46,10 @@ def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_j
         experiment_id = client.create_experiment(kind, artifact_location=artifacts, tags=tags)
     tags = {"bermo.kind": "study", "bermo.study": name, "bermo.status": str(Status.RUNNING)}
     run = client.create_run(experiment_id, run_name=name, tags=tags | environment_tags())
-    for key, value in params.items():
-        client.log_param(run.info.run_id, key, str(value)[:MAX_PARAM_LENGTH])
+    # What was not asked for is no parameter.
+    asked = {k: v for k, v in params.items() if v not in (None, False, "", [], (), {})}
+    given = [Param(key, str(value)[:MAX_PARAM_LENGTH]) for key, value in asked.items()]
+    client.log_batch(run.info.run_id, params=given)
     client.log_text(run.info.run_id, plan_json, "plan.json")
     return str(run.info.run_id)
 
