@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.record import Listener, Status
 from bermo_ray.results import figures
+from bermo_ray.results.best_trial import pick_best_trial
 from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.results.frontier import frontier
 from bermo_ray.results.study_note import StudyNote, measure_study
@@ -27,6 +29,7 @@ from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.tracking import recorder, study_page
+from bermo_ray.tracking.models import register_model
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import (
     SQLITE,
@@ -36,6 +39,7 @@ from bermo_ray.tracking.store import (
     delete_unfinished_trials,
     find_study,
 )
+from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources
 
@@ -139,6 +143,7 @@ class Study:
         plugins: Modules that define what the trials name.
         listeners: Who else hears of the trials.
         reuse: Whether trials of earlier studies are taken.
+        system_metrics: Whether the use of this machine is recorded with the study.
     """
 
     def __init__(
@@ -156,9 +161,10 @@ class Study:
         plugins: Sequence[str] = (),
         listeners: Sequence[Listener] = (),
         reuse: bool = True,
+        system_metrics: bool = False,
     ) -> None:
         self.name, self.plan, self.kind, self.reuse = name, plan, kind, reuse
-        self.question = question
+        self.question, self.system_metrics = question, system_metrics
         self.taken: list[KnownTrial] = []
         self.resources, self.store = resources or Resources(), store or Store()
         self.settings, self.listeners = dict(settings or {}), list(listeners)
@@ -177,6 +183,8 @@ class Study:
         problems = find_problems(self.name, self.resources, self.store, resume)
         problems += self.backend.find_problems(self.store)
         try:
+            if self.system_metrics:
+                check_system_metrics()
             workers = max(1, self.resources.workers)
             check_trials(self.plan.representatives(), workers, self.plan.chooses)
         except UserError as error:
@@ -255,7 +263,8 @@ class Study:
                 self._take_up(run_id)
             else:
                 self._write_files()
-            yield run_id
+            with record_system_metrics(self.uri, run_id, self.system_metrics):
+                yield run_id
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             with contextlib.suppress(UserError):  # the first error is the one to tell
@@ -355,6 +364,24 @@ class Study:
         recorder.add_files(self.uri, self._run_id, files)
         self._describe(files, verdicts)
         return files
+
+    def register_best(self, name: str) -> tuple[str, str]:
+        """Makes the study's best trial (:func:`pick_best_trial`) a version of a registered model,
+        with its stock checkpoint; gives the version's number, and which trial it is and why.
+
+        Raises:
+            UserError: there is no best trial, its checkpoint is gone, or MLflow refuses the name.
+        """
+        from bermo_ray.export import export_trial
+
+        row, rule = pick_best_trial(load(self.name, self.uri))
+        outcome = f"{row['remaining']:.1%} of the weights, {row['metric_reported']:.4f}"
+        about = f"trial {row['trial_id'][:6]} of {row['study']} ({outcome}): {rule}"
+        with tempfile.TemporaryDirectory(prefix="bermo-") as scratch:
+            folder = Path(scratch) / "model"
+            export_trial(row["run_id"], folder, self.uri)
+            version = register_model(self.uri, row["run_id"], name, folder, about)
+        return version, about
 
 
 def find_problems(name: str, resources: Resources, store: Store, resume: bool) -> list[str]:

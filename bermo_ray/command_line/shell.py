@@ -38,6 +38,7 @@ from bermo_ray.search.known_trials import KnownTrial
 from bermo_ray.search.plan import Plan
 from bermo_ray.study import STUDY_FILE, Study, find_problems
 from bermo_ray.tasks.registry import get_task
+from bermo_ray.tracking.models import check_model_name
 from bermo_ray.tracking.store import RUNS, store_uri
 from bermo_ray.trial import Trial
 
@@ -45,7 +46,8 @@ O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 
 # Options that do not describe the study itself, so may differ when it is resumed.
 _PASSING_OPTIONS = {"resume", "dry_run", "name", "runs"}
-_PLACES = {"storage", "tracking_uri", "concurrent", "fresh"}  # options that change no number
+# Options that change no number.
+_PLACES = {"storage", "tracking_uri", "concurrent", "fresh", "register", "system_metrics"}
 
 
 @dataclass
@@ -179,6 +181,14 @@ def _run_study(
         raise UserError(*problems)
     if not options.dry_run:
         report(session, _run_trials(session))
+        _register_best(session)
+
+
+def _register_best(session: Session[O]) -> None:
+    name = session.options.register
+    if name is not None:
+        version, about = session.study.register_best(name)
+        session.console.print(f"model    {name}, version {version}: {about}", soft_wrap=True)
 
 
 def parse(options_type: type[O]) -> O:
@@ -265,6 +275,8 @@ def _check_options(options: StudyOptions) -> None:
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         problems.append(f"seeds: got {list(options.seeds)}, expected different numbers")
     try:
+        if options.register is not None:
+            check_model_name(options.register)
         options.check_paper()
     except UserError as error:
         problems += error.problems
@@ -299,12 +311,16 @@ def _make_session(
         plugins=options.plugin,
         listeners=[_make_display(options.name, plan)],
         reuse=not options.fresh,
+        system_metrics=options.system_metrics,
     )
     problems: list[str] = []
     try:
         study.check(options.resume)
     except UserError as error:
         problems = list(dict.fromkeys(error.problems))
+    trials = plan.representatives()
+    if options.register and len({(t.data.task, t.backbone) for t in trials}) > 1:
+        problems.append("register: the study has several tasks or encoders, so no best model")
     return Session(options, study), problems
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from bermo_ray.errors import UserError
 from bermo_ray.record import PREDICTIONS_FILE, TRIAL_TAG, Draw, Report, Status, to_mlflow
 from bermo_ray.search.trial_names import describe_outcome, describe_trial, pick_varied_values
-from bermo_ray.tracking import store
+from bermo_ray.tracking import models, store
 from bermo_ray.tracking.store import SQLITE
 from bermo_ray.trial import Trial
 
@@ -144,6 +144,8 @@ class Recorder:
         self._run_ids: dict[str, str] = {}  # by attempt
         self._trials: dict[str, Trial] = {}  # of those that were started, by attempt
         self._last_steps: dict[str, int] = {}  # written, by attempt
+        self._models: dict[str, str] = {}  # of those that completed, by attempt
+        self._checkpoints: dict[str, str] = {}  # that those models name
         self._ended: set[str] = set()
         self._started: set[str] = set()
         self._unfinished: set[str] = set()  # as an interrupted study left them in the store
@@ -173,6 +175,7 @@ class Recorder:
     def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
         """Where the newest checkpoint lies; older ones are deleted."""
         self._write(lambda: self._tag(attempt, {"bermo.checkpoint": checkpoint}))
+        self._write(partial(self._move_model, attempt, checkpoint))
         if attempt in self._ended:  # in one process the last checkpoint follows its report
             self._write(partial(self._copy_predictions, attempt, checkpoint))
 
@@ -218,6 +221,8 @@ class Recorder:
                 self._run_ids[attempt] = run.info.run_id
                 if not Status(run.data.tags["bermo.status"]).ended:
                     self._unfinished.add(attempt)
+                for output in run.outputs.model_outputs if run.outputs else ():
+                    self._models[attempt] = output.model_id
                 steps = client.get_metric_history(run.info.run_id, "step")
                 self._last_steps[attempt] = max((m.step for m in steps), default=0)
             self._experiment_id = client.get_run(self.study_run).info.experiment_id
@@ -238,6 +243,7 @@ class Recorder:
         run_id = client.create_run(self._experiment_id, run_name=name, tags=tags).info.run_id
         self._run_ids[attempt] = run_id
         client.log_batch(run_id, params=self._params_of(trial))
+        models.log_data(client, run_id, trial)
         indented = json.dumps(json.loads(trial.to_json()), indent=1)
         client.log_text(run_id, indented, "trial.json")
 
@@ -260,8 +266,11 @@ class Recorder:
     def _params_of(self, trial: Trial) -> list[Any]:
         from mlflow.entities import Param
 
-        values = pick_varied_values(trial, trial.flat() if self.varied is None else self.varied)
+        values = self._varied_values(trial)
         return [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in values.items()]
+
+    def _varied_values(self, trial: Trial) -> dict[str, object]:
+        return pick_varied_values(trial, trial.flat() if self.varied is None else self.varied)
 
     def _log_reports(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
         """Writes each report at its step; the last one with its tags, at once."""
@@ -274,10 +283,35 @@ class Recorder:
             metrics, tags = to_mlflow(report, curves=is_new)
             if is_new or is_last:
                 entries = [Metric(key, value, now, step) for key, value in metrics.items()]
+                if is_last and report.status is Status.COMPLETED:
+                    entries = self._link_to_model(attempt, entries, checkpoint)
                 tags |= {"bermo.checkpoint": checkpoint} | self._describe_end(attempt, report)
                 given = _to_tags(tags) if is_last else ()
                 client.log_batch(self._run_ids[attempt], metrics=entries, tags=given)
                 self._last_steps[attempt] = max(step, last_step)
+
+    def _link_to_model(self, attempt: str, metrics: list[Any], checkpoint: str) -> list[Any]:
+        """Makes the model of a trial that completed, once, and gives it the metrics."""
+        trial, run_id = self._trials.get(attempt), self._run_ids[attempt]
+        if trial is None:
+            return metrics
+        if attempt not in self._models:
+            self._models[attempt] = models.create_model(
+                self._connect(),
+                (self._experiment_id, run_id),
+                trial,
+                self._varied_values(trial),
+                checkpoint,
+            )
+            self._checkpoints[attempt] = checkpoint
+        return models.link_metrics(metrics, self._models[attempt], run_id, trial)
+
+    def _move_model(self, attempt: str, checkpoint: str) -> None:
+        """Says on a model where its weights lie now."""
+        if attempt in self._models and self._checkpoints.get(attempt) != checkpoint:
+            tags = {"bermo.checkpoint": checkpoint}
+            self._connect().set_logged_model_tags(self._models[attempt], tags)
+            self._checkpoints[attempt] = checkpoint
 
     def _describe_end(self, attempt: str, report: Report) -> dict[str, str]:
         """How a trial ended, in its run's name; in its description, why it did not complete."""
@@ -296,6 +330,8 @@ class Recorder:
             client.log_text(run_id, report.traceback, "traceback.txt")
         for name, figure in (self.draw(report) if self.draw else {}).items():
             client.log_figure(run_id, figure, name)
+        if attempt in self._models:
+            models.finish_model(client, self._models[attempt], run_id, report.step)
         client.set_terminated(run_id, _MLFLOW_STATUS[report.status])
 
     def _copy_predictions(self, attempt: str, checkpoint: str) -> None:

@@ -23,6 +23,11 @@ _VIEW = "mlflow.sharedViewState."
 _MODEL_TRAINING = {"workflowType": "machine_learning"}
 # The table's first columns, which are always there, in pixels.
 _WIDTHS = {"attributes.`Run Name`": 290, "runDateAndNestInfo": 140}
+# How the names of fields begin that come first among the parameters.
+_FIRST_FIELDS = (
+    "data.", "backbone", "fusion.name", "fusion.", "layer_drop.", "pruning.method",
+    "pruning.multiplier", "pruning.", "optimizer.",
+)  # fmt: skip
 _LISTED_STUDIES = 30  # of an experiment's description
 IMAGES = "description"  # the folder of a run's artifacts that its description shows images of
 
@@ -80,10 +85,9 @@ def save_view(
 
 def _rank_field(name: str) -> tuple[int, str]:
     """Where among the columns a field belongs: what is compared first, the seed last."""
-    prefixes = ("data.", "backbone", "fusion.name", "fusion.", "layer_drop.", "pruning.method")
-    prefixes += ("pruning.multiplier", "pruning.", "optimizer.")
-    rank = next((i for i, prefix in enumerate(prefixes) if name.startswith(prefix)), len(prefixes))
-    return (len(prefixes) + 1 if name == "seed" else rank), name
+    last = len(_FIRST_FIELDS)
+    rank = next((i for i, start in enumerate(_FIRST_FIELDS) if name.startswith(start)), last)
+    return (last + 1 if name == "seed" else rank), name
 
 
 def describe_study(
