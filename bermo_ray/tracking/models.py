@@ -122,12 +122,17 @@ def register_model(uri: str, run_id: str, name: str, folder: Path, description: 
         raise UserError(f"register: trial {run_id[:8]} has no logged model: it did not complete")
     model_id = outputs[-1].model_id
     client.log_model_artifacts(model_id, str(folder))
+    # A server knows its models by their ids; without one, MLflow would look for them in whatever
+    # store its environment names.
+    source = f"models:/{model_id}"
+    if uri.startswith(store.SQLITE):
+        source = client.get_logged_model(model_id).artifact_location
     try:
         if not client.search_registered_models(f"name = '{name}'"):
             client.create_registered_model(name)
         version = client.create_model_version(
-            name, f"models:/{model_id}", run_id, description=description, model_id=model_id,
-            tags={"bermo.study": run.data.tags["bermo.study"]},
+            name, source, run_id, description=description, model_id=model_id,
+            tags={"bermo.study": run.data.tags["bermo.study"], "bermo.model_id": model_id},
         )  # fmt: skip
     except MlflowException as error:
         raise UserError(f"register: {str(error).splitlines()[0]}") from error
