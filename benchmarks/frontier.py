@@ -76,9 +76,9 @@ def make_store(folder: Path) -> str:
         "mlflow.parentRunId": parent, "bermo.kind": "trial", "bermo.study": "many",
         "bermo.trial_id": trial.id, "bermo.recipe": trial.recipe,
         "bermo.trial_json": trial.to_json(), "bermo.status": "completed",
-        "bermo.checkpoint": "x" * 80,
+        "bermo.checkpoint": "x" * 80, "bermo.workers": "1",
     }  # fmt: skip
-    params = {k: str(v) for k, v in trial.flat().items() if v is not None}
+    params = {key: str(trial.flat()[key]) for key in ("pruning.multiplier", "seed")}
     metrics = [f.key for f in MEASUREMENTS if f.source == "metric" and not f.spread]
     metrics += [f"mixing_weights/{index:02d}" for index in range(STATES)]
     ids = [f"{i:032x}" for i in range(TRIALS)]

@@ -213,7 +213,7 @@ def pick_reported_metric(measured: Mapping[str, Any]) -> float | None:
     return next((measured[name] for name in names if _measured(measured.get(name))), None)
 
 
-Source = Literal["tag", "param", "metric", "run"]
+Source = Literal["tag", "trial", "metric", "run"]
 _ARROW: dict[Any, pa.DataType] = {
     int: pa.int64(),
     float: pa.float64(),
@@ -229,8 +229,9 @@ _ARROW: dict[Any, pa.DataType] = {
 class Field:
     """One column of the results table and where MLflow keeps it.
 
-    ``source`` is a tag, a parameter or a metric of the trial's run called ``key``, or the run
-    itself. Lists and maps that are curves are one metric per entry, ``key/ENTRY``.
+    ``source`` is a tag or a metric of the trial's run called ``key``, a field of the Trial itself
+    (``section.field``, read from the tag with its JSON), or the run. Lists and maps that are curves
+    are one metric per entry, ``key/ENTRY``.
     """
 
     name: str
@@ -301,10 +302,11 @@ def _report_fields() -> tuple[Field, ...]:
 
 
 def _settings(*rows: tuple[str, pa.DataType, str, str]) -> tuple[Field, ...]:
-    return tuple(Field(name, kind, meaning, "param", key) for name, kind, key, meaning in rows)
+    return tuple(Field(name, kind, meaning, "trial", key) for name, kind, key, meaning in rows)
 
 
 _TEXT, _INTEGER, _NUMBER = pa.string(), pa.int64(), pa.float64()
+TRIAL_TAG = "bermo.trial_json"
 # Who a trial is; then its settings that tables are read by (all others are in `trial_json`).
 IDENTITY = (
     Field("study", _TEXT, "name of the study", "tag", "bermo.study"),
@@ -312,7 +314,7 @@ IDENTITY = (
     Field("trial_id", _TEXT, "Trial.id: a hash of its content", "tag", "bermo.trial_id"),
     Field("recipe", _TEXT, "Trial.recipe: the same but for its seed", "tag", "bermo.recipe"),
 )
-SETTINGS = _settings(
+_TRAINING = _settings(
     ("task", _TEXT, "data.task", ""),
     ("backbone", _TEXT, "backbone", ""),
     ("fusion", _TEXT, "fusion.name", ""),
@@ -322,7 +324,8 @@ SETTINGS = _settings(
     ("seed", _INTEGER, "seed", ""),
     ("epochs", _INTEGER, "epochs", ""),
     ("batch_size", _INTEGER, "batch_size", "over all workers"),
-    ("workers", _INTEGER, "resources.workers", ""),
+)
+_PRUNING = _settings(
     ("multiplier", _NUMBER, "pruning.multiplier", "λ asked for; null for methods without one"),
     ("target_density", _NUMBER, "pruning.target_density", "density asked for, if any"),
     ("final_density", _NUMBER, "pruning.final_density", "kept fraction; null with a penalty"),
@@ -330,6 +333,8 @@ SETTINGS = _settings(
     ("score_learning_rate", _NUMBER, "optimizer.score_learning_rate", "of the mask scores"),
     ("fusion_learning_rate", _NUMBER, "optimizer.fusion_learning_rate", "of α and γ of BERMo"),
 )
+WORKERS = Field("workers", _INTEGER, "", "tag", "bermo.workers")
+SETTINGS = (*_TRAINING, WORKERS, *_PRUNING)
 MEASUREMENTS = _report_fields()
 RUN = (
     Field("metric_name", _TEXT, "which metric the task has", "tag", "bermo.metric_name"),
@@ -345,7 +350,7 @@ RUN = (
     Field("seconds", _NUMBER, "wall time from first start to end", "run", unit="s"),
     Field("checkpoint", _TEXT, "where the newest one lies", "tag", "bermo.checkpoint"),
     Field("commit", _TEXT, "of the code, where it is a checkout; null elsewhere", "tag", "commit"),
-    Field("trial_json", _TEXT, "the Trial, complete", "tag", "bermo.trial_json"),
+    Field("trial_json", _TEXT, "the Trial, complete", "tag", TRIAL_TAG),
 )
 FIELDS: tuple[Field, ...] = (*IDENTITY, *SETTINGS, *MEASUREMENTS, *RUN)
 DECIDING = tuple(f.name for f in dataclasses.fields(Report) if f.metadata["decides"])
@@ -383,9 +388,11 @@ def row_from_mlflow(
     run_id: str,
     started: int,
     ended: int | None,
-    kept: Mapping[Source, Mapping[str, Any]],
+    tags: Mapping[str, str],
+    metrics: Mapping[str, float],
 ) -> dict[str, Any]:
     """A row of :data:`SCHEMA` from what MLflow keeps of a trial's run (times in ms)."""
+    kept = {"tag": tags, "metric": metrics, "trial": _read_settings(tags.get(TRIAL_TAG, "{}"))}
     row = {f.name: f.from_mlflow(kept[f.source]) for f in FIELDS if f.source != "run"}
     row |= {"run_id": run_id, "started": started}
     row["seconds"] = (ended - started) / 1000 if ended else None
@@ -394,6 +401,17 @@ def row_from_mlflow(
     row["layers_dropped"] = len(row["dropped_layers"])
     row["metric_reported"] = pick_reported_metric(row)
     return row
+
+
+def _read_settings(trial_json: str) -> dict[str, Any]:
+    """Of a Trial's JSON, what :data:`SETTINGS` name. It is not parsed as a Trial, which takes long
+    and needs the plug-ins that it was made with."""
+    trial = json.loads(trial_json)
+    values = {}
+    for field in (*_TRAINING, *_PRUNING):
+        section, _, name = field.key.rpartition(".")
+        values[field.key] = ((trial.get(section) or {}) if section else trial).get(name)
+    return values
 
 
 class Listener(Protocol):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +17,9 @@ import pyarrow.parquet as pq
 from bermo_ray.errors import StudyInterrupted, UserError
 from bermo_ray.record import Listener, Status
 from bermo_ray.results import figures
+from bermo_ray.results.best_trial import pick_best_trial
 from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.frontier import frontier
 from bermo_ray.results.report import (
     FIGURE_FOLDER,
     REPORT_FILE,
@@ -26,6 +29,7 @@ from bermo_ray.results.report import (
     save_drawings,
     write_report,
 )
+from bermo_ray.results.study_note import StudyNote, measure_study
 from bermo_ray.results.table import load
 from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
 from bermo_ray.search import in_process
@@ -33,7 +37,8 @@ from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
 from bermo_ray.tasks.registry import get_task
-from bermo_ray.tracking import recorder
+from bermo_ray.tracking import recorder, study_page
+from bermo_ray.tracking.models import register_model
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import (
     SQLITE,
@@ -43,6 +48,7 @@ from bermo_ray.tracking.store import (
     delete_unfinished_trials,
     find_study,
 )
+from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources
 
@@ -140,6 +146,7 @@ class Study:
         resources: What one trial takes.
         store: Where records go.
         kind: What sort of study it is: the MLflow experiment that it belongs to.
+        question: What the study asks, in a sentence, for its description.
         settings: What describes the study, kept with it; a resumed study must have the same.
         backend: ``ray``, or ``process`` for this process alone.
         concurrent: Trials at once; as many as fit, if None.
@@ -147,6 +154,7 @@ class Study:
         listeners: Who else hears of the trials.
         reuse: Whether trials of earlier studies are taken.
         verbose: Whether Ray's own words are shown.
+        system_metrics: Whether the use of this machine is recorded with the study.
     """
 
     def __init__(
@@ -157,6 +165,7 @@ class Study:
         store: Store | None = None,
         *,
         kind: str = "study",
+        question: str = "",
         settings: Mapping[str, Any] | None = None,
         backend: Literal["ray", "process"] = "ray",
         concurrent: int | None = None,
@@ -164,8 +173,10 @@ class Study:
         listeners: Sequence[Listener] = (),
         reuse: bool = True,
         verbose: bool = False,
+        system_metrics: bool = False,
     ) -> None:
         self.name, self.plan, self.kind, self.reuse = name, plan, kind, reuse
+        self.question, self.system_metrics = question, system_metrics
         self.taken: list[KnownTrial] = []
         self.resources, self.store = resources or Resources(), store or Store()
         self.settings, self.listeners = dict(settings or {}), list(listeners)
@@ -184,6 +195,8 @@ class Study:
         problems = find_problems(self.name, self.resources, self.store, resume)
         problems += self.backend.find_problems(self.store)
         try:
+            if self.system_metrics:
+                check_system_metrics()
             workers = max(1, self.resources.workers)
             check_trials(self.plan.representatives(), workers, self.plan.chooses)
         except UserError as error:
@@ -209,7 +222,7 @@ class Study:
         if plan.finished:  # all of it is known
             with self._open_run(resume) as run_id:
                 self._close_plan(plan, run_id)
-            return load(self.name, self.uri)
+            return self._describe()
         try:
             concurrent, where = self.backend.open(self.store)
             with self._open_run(resume) as run_id:
@@ -222,7 +235,7 @@ class Study:
                 self._close_plan(ended, run_id)
         finally:
             self.backend.close()
-        return load(self.name, self.uri)
+        return self._describe()
 
     def known_trials(self, resume: bool = False) -> list[KnownTrial]:
         """Of a grid, the trials that would be taken from earlier studies."""
@@ -262,7 +275,8 @@ class Study:
                 self._take_up(run_id)
             else:
                 self._write_files()
-            yield run_id
+            with record_system_metrics(self.uri, run_id, self.system_metrics):
+                yield run_id
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             with contextlib.suppress(UserError):  # the first error is the one to tell
@@ -273,20 +287,49 @@ class Study:
             raise
         recorder.close_study(self.uri, run_id, Status.COMPLETED)
 
+    def _describe(self, files: Sequence[Path] = (), verdicts: Sequence[Verdict] = ()) -> pa.Table:
+        """Writes what MLflow shows of the study as a whole; gives its trials."""
+        assert self._run_id is not None
+        run_id, table = self._run_id, load(self.name, self.uri)
+        others = [row["run_id"] for row in frontier(table).to_pylist() if row["study"] != self.name]
+        experiments = study_page.find_experiments(self.uri, [run_id, *others])
+        images = [file for file in files if file.suffix == ".png"]
+        paths = study_page.add_images(self.uri, run_id, images)
+        note = StudyNote(
+            self.question,
+            table,
+            verdicts,
+            {Path(path).stem: study_page.link_to_file(run_id, path) for path in paths},
+            {file.name: study_page.link_to_file(run_id, file.name) for file in files},
+            lambda trial: study_page.link_to_run(
+                experiments.get(trial, experiments[run_id]), trial
+            ),
+        )
+        text = note.to_markdown(study_page.LONGEST_NOTE)
+        study_page.describe_study(self.uri, run_id, text, note.headline, measure_study(table))
+        study_page.describe_experiment(self.uri, run_id, self.question)
+        return table
+
     def _recorder(self, run_id: str) -> Recorder:
         return Recorder(
             self.uri,
             self.name,
             run_id,
             asdict(self.resources),
+            self.plan.varied_fields(),
             draw=figures.trial_figures,
             metric_of=lambda trial: get_task(trial.data.task).metric,
         )
 
     def _create_run(self) -> str:
-        return recorder.open_study(
+        run_id = recorder.open_study(
             self.uri, self.kind, self.name, self.settings, self.plan.to_json()
         )
+        trials = self.plan.representatives()
+        is_smaller = any(trial.pruning or trial.layer_drop for trial in trials)
+        varied = self.plan.varied_fields()
+        study_page.save_view(self.uri, run_id, self.name, varied, is_smaller)
+        return run_id
 
     def _write_files(self) -> None:
         self.folder.mkdir(parents=True)
@@ -339,7 +382,9 @@ class Study:
             partial_file.replace(file)
             files.append(file)
         recorder.add_files(self.uri, self._run_id, files)
-        return [*files, *self._write_report(self._run_id)]
+        files += self._write_report(self._run_id)
+        self._describe(files, verdicts)
+        return files
 
     def _write_report(self, run_id: str) -> list[Path]:
         """Writes the report and its figures, and keeps them with the run; gives the report's file,
@@ -353,6 +398,24 @@ class Study:
         recorder.add_files(self.uri, run_id, drawn, FIGURE_FOLDER)
         recorder.add_files(self.uri, run_id, [self.folder / REPORT_FILE])
         return [self.folder / REPORT_FILE]
+
+    def register_best(self, name: str) -> tuple[str, str]:
+        """Makes the study's best trial (:func:`pick_best_trial`) a version of a registered model,
+        with its stock checkpoint; gives the version's number, and which trial it is and why.
+
+        Raises:
+            UserError: there is no best trial, its checkpoint is gone, or MLflow refuses the name.
+        """
+        from bermo_ray.export import export_trial
+
+        row, rule = pick_best_trial(load(self.name, self.uri))
+        outcome = f"{row['remaining']:.1%} of the weights, {row['metric_reported']:.4f}"
+        about = f"trial {row['trial_id'][:6]} of {row['study']} ({outcome}): {rule}"
+        with tempfile.TemporaryDirectory(prefix="bermo-") as scratch:
+            folder = Path(scratch) / "model"
+            export_trial(row["run_id"], folder, self.uri)
+            version = register_model(self.uri, row["run_id"], name, folder, about)
+        return version, about
 
 
 def _write_text(file: Path, text: str) -> Path:

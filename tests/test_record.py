@@ -16,11 +16,13 @@ from bermo_ray.record import (
     FIELDS,
     MEASUREMENTS,
     SCHEMA,
+    TRIAL_TAG,
     Report,
     Status,
     row_from_mlflow,
     to_mlflow,
 )
+from bermo_ray.trial import Trial
 
 FULL = Report(
     status=Status.DIVERGED, reason="why", step=7, epoch=1.5, metric=0.25, loss=math.inf,
@@ -65,7 +67,7 @@ def test_mlflow_keeps_numbers_as_metrics_and_words_as_tags() -> None:
 
 def test_a_row_gives_back_what_mlflow_keeps() -> None:
     metrics, tags = to_mlflow(FULL)
-    row = row_from_mlflow("id", 0, 2500, {"metric": metrics, "tag": tags, "param": {"seed": "3"}})
+    row = row_from_mlflow("id", 0, 2500, tags | {TRIAL_TAG: Trial(seed=3).to_json()}, metrics)
     table = pa.Table.from_pylist([row], schema=SCHEMA)
     assert table.schema.names == [field.name for field in FIELDS]
     (again,) = table.to_pylist()
@@ -93,7 +95,7 @@ def test_what_chose_a_trial_is_not_what_is_reported_of_it(
     expected = math.nan if reported is None else reported
     assert report.metric_reported == pytest.approx(expected, nan_ok=True)
     metrics, tags = to_mlflow(report)
-    row = row_from_mlflow("id", 0, None, {"metric": metrics, "tag": tags, "param": {}})
+    row = row_from_mlflow("id", 0, None, tags, metrics)
     assert row["metric_reported"] == reported
 
 

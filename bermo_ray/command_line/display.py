@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bermo_ray.record import Report, Status
-from bermo_ray.results.varying import short_names
-from bermo_ray.search.plan import describe_dropping
-from bermo_ray.trial import Penalized, Trial
+from bermo_ray.search.trial_names import describe_trial
+from bermo_ray.trial import Trial
 
 
 def format_clock(seconds: float) -> str:
@@ -28,54 +26,6 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-# What the words of a trial say in any case.
-_ALWAYS_SAID = {
-    "data.task", "fusion.name", "seed", "optimizer.learning_rate", "optimizer.score_learning_rate",
-}  # fmt: skip
-_SECTIONS_SAID = ("pruning.", "layer_drop.")
-
-
-def describe_trial(trial: Trial, with_task: bool = False, varied: Sequence[str] = ()) -> str:
-    """A trial in a few words: what differs between the trials of a study.
-
-    Args:
-        trial: To be described.
-        with_task: Whether its task is said.
-        varied: Fields that differ in the study; those that no other word says are added.
-    """
-    words = [trial.data.task] if with_task else []
-    words += [trial.fusion.name, describe_dropping(trial), *_describe_pruning(trial)]
-    words += _describe_others(trial, varied)
-    return " ".join([*filter(None, words), *([f"seed {trial.seed}"] if trial.seed else [])])
-
-
-def _describe_others(trial: Trial, varied: Sequence[str]) -> list[str]:
-    """``shots 8``, ``teacher``: settings beyond fusion, pruning, dropping and rates."""
-    fields = [f for f in varied if f not in _ALWAYS_SAID and not f.startswith(_SECTIONS_SAID)]
-    values, names = trial.flat(), short_names(fields)
-    words = []
-    for field in fields:
-        value = values.get(field)
-        if field == "distillation.teacher" or isinstance(value, bool):
-            words += [names[field].replace("_", " ")] if value else []
-        elif value is not None:
-            words.append(f"{names[field].replace('_', ' ')} {Path(str(value)).name}")
-    return words
-
-
-def _describe_pruning(trial: Trial) -> list[str]:
-    pruning, rates = trial.pruning, trial.optimizer
-    if pruning is None:
-        return [] if trial.layer_drop else ["dense", "rate", f"{rates.learning_rate:.1e}"]
-    method = pruning.method.removesuffix("_movement")
-    if not isinstance(pruning, Penalized):
-        return [method, f"to {pruning.schedule_ends[1]:.3g}"]
-    if pruning.target_density is not None:
-        return [method, f"to {pruning.target_density:.3g}"]
-    both = f"{rates.learning_rate:.1e}/{rates.score_learning_rate:.1e}"
-    return [method, f"λ={pruning.multiplier:.3g}", "rates", both]
-
-
 class Display:
     """A :class:`bermo_ray.record.Listener`: a live panel on a terminal, elsewhere one line per
     finished trial.
@@ -83,7 +33,7 @@ class Display:
     Args:
         study: Name of the study.
         metric_name: Of the tasks' metric.
-        varied: Fields of a Trial in which the study's trials differ.
+        varied: The fields in which the trials of the study differ; None: not known.
         console: Where it is shown.
     """
 
@@ -91,7 +41,7 @@ class Display:
         self,
         study: str,
         metric_name: str,
-        varied: Sequence[str] = (),
+        varied: Collection[str] | None = None,
         console: Console | None = None,
     ) -> None:
         self.study, self.metric_name, self.varied = study, metric_name, varied
@@ -147,10 +97,6 @@ class Display:
     def _ended(self) -> int:
         return sum(report.status.ended for report in self._reports.values())
 
-    def _describe(self, attempt: str) -> str:
-        trial = self._trials[attempt]
-        return describe_trial(trial, "data.task" in self.varied, self.varied)
-
     def _running(self) -> list[str]:
         return [attempt for attempt in self._started if attempt not in self._seconds]
 
@@ -167,7 +113,7 @@ class Display:
         return f"{self.metric_name} {report.metric:.3f} at {report.remaining:.1%}"
 
     def _print_end(self, attempt: str, report: Report) -> None:
-        what = self._describe(attempt)
+        what = describe_trial(self._trials[attempt], self.varied)
         completed = report.status is Status.COMPLETED
         outcome = self._outcome(report) if completed else f"{report.status}: {report.reason}"
         line = Text(f"{self._ended:>3}/{self.most_trials} {what:<38} {outcome}")
@@ -186,7 +132,8 @@ class Display:
         running = Table.grid(padding=(0, 1))
         for attempt in self._running():
             bar = ProgressBar(1.0, self._shares.get(attempt, 0.0), width=12)
-            running.add_row("", bar, self._describe(attempt), self._describe_running(attempt))
+            what = describe_trial(self._trials[attempt], self.varied)
+            running.add_row("", bar, what, self._describe_running(attempt))
         frontiers = Table.grid(padding=(0, 1))
         for fusion, points in sorted(self._frontiers().items()):
             shown = "  ".join(f"{r.remaining:.0%} {r.metric:.3f}" for r in points)

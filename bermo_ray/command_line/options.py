@@ -132,6 +132,10 @@ class StudyOptions:
     """An MLflow server or store."""
     verbose: bool = False
     """Show what Ray itself says."""
+    register: Annotated[str | None, default("no registered model")] = None
+    """Register the study's smallest model that keeps 99 % of the dense metric under this name."""
+    system_metrics: bool = False
+    """Record the use of this machine (processors, memory, disk, GPUs) with the study."""
     fresh: bool = False
     """Take nothing from earlier studies in the store: run every trial, learn from none."""
     resume: bool = False

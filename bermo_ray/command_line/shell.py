@@ -36,13 +36,13 @@ from bermo_ray.results.arm_text import arms_table, describe_verdicts
 from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.results.report.blocks import DataTable
 from bermo_ray.results.report.study_text import StudyText, copy_printed
-from bermo_ray.results.varying import find_varying
 from bermo_ray.results.verdicts import Verdict
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial
 from bermo_ray.search.plan import Plan
 from bermo_ray.study import STUDY_FILE, Study, find_problems
 from bermo_ray.tasks.registry import TASKS, get_task
+from bermo_ray.tracking.models import check_model_name
 from bermo_ray.tracking.store import RUNS, store_uri
 from bermo_ray.trial import Trial
 
@@ -50,7 +50,8 @@ O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 
 # Options that do not describe the study itself, so may differ when it is resumed.
 _PASSING_OPTIONS = {"resume", "dry_run", "name", "runs", "verbose"}
-_PLACES = {"storage", "tracking_uri", "concurrent", "fresh"}  # options that change no number
+# Options that change no number.
+_PLACES = {"storage", "tracking_uri", "concurrent", "fresh", "register", "system_metrics"}
 
 
 @dataclass
@@ -120,7 +121,7 @@ class Session(Generic[O]):
         text = StudyText(_read_question(type(self.options)), command, self.printed)
         files = self.study.publish(tables, figure_files, named, text)
         uri, store = self.study.uri, self.study.store
-        browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui"]
+        browse = [_shown(Path(sys.executable).with_name("bermo-ray")), "ui", self.study.name]
         argument = ""
         if uri != store_uri(Path(RUNS)):
             argument = f", uri={uri!r}"
@@ -193,6 +194,14 @@ def _run_study(
         raise UserError(*problems)
     if not options.dry_run:
         report(session, _run_trials(session))
+        _register_best(session)
+
+
+def _register_best(session: Session[O]) -> None:
+    name = session.options.register
+    if name is not None:
+        version, about = session.study.register_best(name)
+        session.console.print(f"model    {name}, version {version}: {about}", soft_wrap=True)
 
 
 def parse(options_type: type[O]) -> O:
@@ -310,6 +319,8 @@ def _check_options(options: StudyOptions) -> None:
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         problems.append(f"seeds: got {list(options.seeds)}, expected different numbers")
     try:
+        if options.register is not None:
+            check_model_name(options.register)
         options.check_paper()
     except UserError as error:
         problems += error.problems
@@ -337,6 +348,7 @@ def _make_session(
         options.resources,
         options.store,
         kind=kind,
+        question=(type(options).__doc__ or "").split("\n\n")[0],
         settings=_plain_options(options),
         backend=options.backend,
         concurrent=options.concurrent,
@@ -344,12 +356,16 @@ def _make_session(
         listeners=[_make_display(options.name, plan)],
         reuse=not options.fresh,
         verbose=options.verbose,
+        system_metrics=options.system_metrics,
     )
     problems: list[str] = []
     try:
         study.check(options.resume)
     except UserError as error:
         problems = list(dict.fromkeys(error.problems))
+    trials = plan.representatives()
+    if options.register and len({(t.data.task, t.backbone) for t in trials}) > 1:
+        problems.append("register: the study has several tasks or encoders, so no best model")
     return Session(options, study), problems
 
 
@@ -368,8 +384,8 @@ def _make_display(name: str, plan: Plan) -> Display:
         metrics = {get_task(trial.data.task).metric for trial in trials}
     except UserError:  # the check of the trials says it better
         metrics = set()
-    varied = list(find_varying([trial.model_dump(mode="json") for trial in trials]))
-    return _StudyDisplay(name, metrics.pop() if len(metrics) == 1 else "metric", varied)
+    metric = metrics.pop() if len(metrics) == 1 else "metric"
+    return _StudyDisplay(name, metric, plan.varied_fields())
 
 
 def _run_trials(session: Session[O]) -> pa.Table:

@@ -75,12 +75,6 @@ def _store_uri(uri: str | None) -> str:
 
 def _to_table(runs: Iterable[reader.StoredRun]) -> pa.Table:
     rows = [
-        row_from_mlflow(
-            run.run_id,
-            run.started,
-            run.ended,
-            {"tag": run.tags, "param": run.params, "metric": run.metrics},
-        )
-        for run in runs
+        row_from_mlflow(run.run_id, run.started, run.ended, run.tags, run.metrics) for run in runs
     ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)

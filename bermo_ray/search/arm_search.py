@@ -79,6 +79,11 @@ class ArmSearch(Plan):
         dense = [self.dense_trials_of(arm, seed) for seed in self.seeds for arm in arms]
         return pruned + [trial for trials in dense for trial in trials]
 
+    def varied_fields(self) -> frozenset[str]:
+        ranges = [item for arm in self.space.arms for item in self.space.ranges_of(arm).items()]
+        searched = {key.replace("__", ".") for key, span in ranges if span.low < span.high}
+        return super().varied_fields() | searched
+
     def preview(self) -> list[PreviewRow]:
         rows = [
             preview_row(trial) | self._shown_values(trial) | {"id": trial.id}

@@ -65,6 +65,9 @@ class ReusingPlan(Plan):
     def representatives(self) -> list[Trial]:
         return self.plan.representatives()
 
+    def varied_fields(self) -> frozenset[str]:
+        return self.plan.varied_fields()
+
     def preview(self) -> list[PreviewRow]:
         return self.plan.preview()
 

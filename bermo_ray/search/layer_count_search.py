@@ -178,6 +178,10 @@ class LayerCountSearch(Plan):
             for count in sorted({0, line.most_dropped})
         ]
 
+    def varied_fields(self) -> frozenset[str]:
+        seeds = {"seed"} if len(self.seeds) > 1 else set()
+        return super().varied_fields() | {"layer_drop.count"} | seeds
+
     def preview(self) -> list[PreviewRow]:
         rows = []
         for line in self.lines:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report
+from bermo_ray.search.trial_names import describe_dropping, find_varied_fields
 from bermo_ray.trial import Trial
 
 PreviewRow = dict[str, str]  # of the table that a dry run prints
@@ -49,6 +50,10 @@ class Plan(ABC):
     @abstractmethod
     def preview(self) -> list[PreviewRow]:
         """What can be said of the trials before any has run, one row per trial."""
+
+    def varied_fields(self) -> frozenset[str]:
+        """In what its trials differ; see :func:`find_varied_fields`."""
+        return find_varied_fields(self.representatives())
 
     @abstractmethod
     def to_json(self) -> str:
@@ -139,15 +144,3 @@ def preview_row(trial: Trial) -> PreviewRow:
         "pruning": trial.pruning.method if trial.pruning else "dense",
         "seed": str(trial.seed),
     }
-
-
-def describe_dropping(trial: Trial) -> str:
-    """Which layers are dropped, in a word: ``top −2``; empty for none."""
-    drop = trial.layer_drop
-    if drop is None:
-        return ""
-    if drop.dropped_layers is not None:
-        return "−" + ",".join(map(str, drop.dropped_layers))
-    if drop.threshold is not None:
-        return f"{drop.strategy} >{drop.threshold:g}"
-    return f"{drop.strategy} −{drop.count}"

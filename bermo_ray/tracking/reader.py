@@ -25,7 +25,6 @@ class StoredRun:
     started: int
     ended: int | None
     tags: dict[str, str] = field(default_factory=dict)
-    params: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -111,7 +110,7 @@ def _from_client(runs: Iterable[Any]) -> list[StoredRun]:
     return [
         StoredRun(
             r.info.run_id, r.info.start_time, r.info.end_time,
-            r.data.tags, r.data.params, r.data.metrics,
+            r.data.tags, r.data.metrics,
         )
         for r in runs
     ]  # fmt: skip
@@ -166,7 +165,6 @@ def _keys(source: Source) -> list[str]:
 # Table of MLflow's, the value in it, the attribute of StoredRun, and the keys that are read.
 _PARTS: tuple[tuple[str, str, str, Sequence[str]], ...] = (
     ("tags", "value", "tags", _keys("tag")),
-    ("params", "value", "params", _keys("param")),
     # MLflow keeps NaN as a 0 with a mark.
     ("latest_metrics", "CASE WHEN is_nan THEN NULL ELSE value END", "metrics", _keys("metric")),
 )

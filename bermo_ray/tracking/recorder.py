@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,12 +21,14 @@ from bermo_ray.errors import UserError
 from bermo_ray.record import (
     KEPT_WEIGHTS_FILE,
     PREDICTIONS_FILE,
+    TRIAL_TAG,
     Draw,
     Report,
     Status,
     to_mlflow,
 )
-from bermo_ray.tracking import store
+from bermo_ray.search.trial_names import describe_outcome, describe_trial, pick_varied_values
+from bermo_ray.tracking import models, store
 from bermo_ray.tracking.store import SQLITE
 from bermo_ray.trial import Trial
 
@@ -37,6 +39,8 @@ OUTAGE_SECONDS = 120.0  # how long a closing study waits for a store that is awa
 
 def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_json: str) -> str:
     """Makes the parent run of a new study; gives its id."""
+    from mlflow.entities import Param
+
     client = store.connect(uri)
     experiment = client.get_experiment_by_name(kind)
     if experiment:
@@ -50,8 +54,10 @@ def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_j
         experiment_id = client.create_experiment(kind, artifact_location=artifacts, tags=tags)
     tags = {"bermo.kind": "study", "bermo.study": name, "bermo.status": str(Status.RUNNING)}
     run = client.create_run(experiment_id, run_name=name, tags=tags | environment_tags())
-    for key, value in params.items():
-        client.log_param(run.info.run_id, key, str(value)[:MAX_PARAM_LENGTH])
+    # What was not asked for is no parameter.
+    asked = {k: v for k, v in params.items() if v not in (None, False, "", [], (), {})}
+    given = [Param(key, str(value)[:MAX_PARAM_LENGTH]) for key, value in asked.items()]
+    client.log_batch(run.info.run_id, params=given)
     client.log_text(run.info.run_id, plan_json, "plan.json")
     return str(run.info.run_id)
 
@@ -63,18 +69,22 @@ def reopen_study(uri: str, study_run: str) -> None:
     client.update_run(study_run, "RUNNING")
 
 
+# What MLflow's UI shows, where a tick means a result. Our own code reads the tag `bermo.status`.
 _MLFLOW_STATUS = {
     Status.RUNNING: "RUNNING",
+    Status.COMPLETED: "FINISHED",
+    Status.DIVERGED: "FAILED",
     Status.FAILED: "FAILED",
+    Status.STOPPED: "KILLED",
     Status.INTERRUPTED: "KILLED",
-}  # all others: FINISHED
+}
 
 
 def close_study(uri: str, study_run: str, status: Status) -> None:
     """Marks how the study ended."""
     client = store.connect(uri)
     client.set_tag(study_run, "bermo.status", str(status))
-    client.set_terminated(study_run, _MLFLOW_STATUS.get(status, "FINISHED"))
+    client.set_terminated(study_run, _MLFLOW_STATUS[status])
 
 
 def add_files(uri: str, run_id: str, files: Sequence[Path], folder: str | None = None) -> None:
@@ -117,7 +127,9 @@ class Recorder:
         uri: MLflow's store.
         study: Name of the study.
         study_run: Id of the study's own run, the parent of the trials'.
-        resources: Where trials run, recorded as parameters ``resources.*``.
+        resources: Where trials run, recorded as tags ``bermo.workers`` and so on.
+        varied: The fields in which the trials of the study differ: they alone are parameters and
+            name the runs, all others are in ``trial.json``. None: every field is a parameter.
         draw: Makes the figures of a trial that has ended, by file name.
         metric_of: Names the metric of a trial's task.
     """
@@ -128,14 +140,20 @@ class Recorder:
         study: str,
         study_run: str,
         resources: Mapping[str, Any] | None = None,
+        varied: Collection[str] | None = None,
         draw: Draw | None = None,
         metric_of: Callable[[Trial], str] | None = None,
     ) -> None:
         self.uri, self.study, self.study_run = uri, study, study_run
-        self.resources, self.draw, self.metric_of = resources or {}, draw, metric_of
+        self.resources, self.varied = resources or {}, varied
+        self.draw, self.metric_of = draw, metric_of
         self._client: Any = None
+        self._experiment_id = ""
         self._run_ids: dict[str, str] = {}  # by attempt
+        self._trials: dict[str, Trial] = {}  # of those that were started, by attempt
         self._last_steps: dict[str, int] = {}  # written, by attempt
+        self._models: dict[str, str] = {}  # of those that completed, by attempt
+        self._checkpoints: dict[str, str] = {}  # that those models name
         self._ended: set[str] = set()
         self._started: set[str] = set()
         self._unfinished: set[str] = set()  # as an interrupted study left them in the store
@@ -147,6 +165,7 @@ class Recorder:
     def on_start(self, attempt: str, trial: Trial) -> None:
         """A child run for a new trial; an old one that goes on is running again."""
         self._started.add(attempt)
+        self._trials[attempt] = trial
         self._write(partial(self._start, attempt, trial))
 
     def on_known(self, attempt: str, trial: Trial, report: Report) -> None:
@@ -167,6 +186,7 @@ class Recorder:
     def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
         """Where the newest checkpoint lies; older ones are deleted."""
         self._write(lambda: self._tag(attempt, {"bermo.checkpoint": checkpoint}))
+        self._write(partial(self._move_model, attempt, checkpoint))
         if attempt in self._ended:  # in one process the last checkpoint follows its report
             self._write(partial(self._copy_predictions, attempt, checkpoint))
 
@@ -212,25 +232,33 @@ class Recorder:
                 self._run_ids[attempt] = run.info.run_id
                 if not Status(run.data.tags["bermo.status"]).ended:
                     self._unfinished.add(attempt)
+                for output in run.outputs.model_outputs if run.outputs else ():
+                    self._models[attempt] = output.model_id
                 steps = client.get_metric_history(run.info.run_id, "step")
                 self._last_steps[attempt] = max((m.step for m in steps), default=0)
+            self._experiment_id = client.get_run(self.study_run).info.experiment_id
             self._client = client
         return self._client
 
-    def _tag(self, attempt: str, tags: dict[str, str]) -> None:
-        from mlflow.entities import RunTag
-
-        given = [RunTag(key, value) for key, value in tags.items() if value]
-        self._connect().log_batch(self._run_ids[attempt], tags=given)
+    def _tag(self, attempt: str, tags: Mapping[str, str]) -> None:
+        self._connect().log_batch(self._run_ids[attempt], tags=_to_tags(tags))
 
     def _start(self, attempt: str, trial: Trial) -> None:
-        from mlflow.entities import Param
-
         client = self._connect()
         if attempt in self._run_ids:
             client.update_run(self._run_ids[attempt], "RUNNING")
             self._tag(attempt, {"bermo.status": str(Status.RUNNING)})
             return
+        name = describe_trial(trial, self.varied)
+        tags = self._tags_of(attempt, trial) | environment_tags()
+        run_id = client.create_run(self._experiment_id, run_name=name, tags=tags).info.run_id
+        self._run_ids[attempt] = run_id
+        client.log_batch(run_id, params=self._params_of(trial))
+        models.log_data(client, run_id, trial)
+        indented = json.dumps(json.loads(trial.to_json()), indent=1)
+        client.log_text(run_id, indented, "trial.json")
+
+    def _tags_of(self, attempt: str, trial: Trial) -> dict[str, str]:
         tags = {
             "mlflow.parentRunId": self.study_run,
             "bermo.kind": "trial",
@@ -238,37 +266,74 @@ class Recorder:
             "bermo.attempt": attempt,
             "bermo.trial_id": trial.id,
             "bermo.recipe": trial.recipe,
-            "bermo.trial_json": trial.to_json(),
+            TRIAL_TAG: trial.to_json(),
             "bermo.status": str(Status.RUNNING),
             "bermo.checkpoint_policy": CHECKPOINT_POLICY,
         }
         if self.metric_of is not None:
             tags["bermo.metric_name"] = self.metric_of(trial)
-        experiment = client.get_run(self.study_run).info.experiment_id
-        method = trial.pruning.method if trial.pruning else "dense"
-        name = f"{trial.fusion.name}-{method}-{trial.id[:6]}"
-        run = client.create_run(experiment, run_name=name, tags=tags | environment_tags())
-        self._run_ids[attempt] = run.info.run_id
-        values = trial.flat() | {f"resources.{k}": v for k, v in self.resources.items()}
-        params = [Param(k, str(v)[:MAX_PARAM_LENGTH]) for k, v in values.items() if v is not None]
-        client.log_batch(run.info.run_id, params=params)
-        indented = json.dumps(json.loads(trial.to_json()), indent=1)
-        client.log_text(run.info.run_id, indented, "trial.json")
+        return tags | {f"bermo.{name}": str(value) for name, value in self.resources.items()}
+
+    def _params_of(self, trial: Trial) -> list[Any]:
+        from mlflow.entities import Param
+
+        values = self._varied_values(trial)
+        return [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in values.items()]
+
+    def _varied_values(self, trial: Trial) -> dict[str, object]:
+        return pick_varied_values(trial, trial.flat() if self.varied is None else self.varied)
 
     def _log_reports(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
+        """Writes each report at its step; the last one with its tags, at once."""
         from mlflow.entities import Metric
 
         client, last_step = self._connect(), self._last_steps.get(attempt, 0)
         for step, report in sorted({r.step: r for r in reports}.items()):
             # A report told again adds no point to a curve, but may say where a run was resumed.
-            is_new, now = step > last_step, int(time.time() * 1000)
-            metrics, _ = to_mlflow(report, curves=is_new)
-            if is_new or report is reports[-1]:
+            is_new, is_last, now = step > last_step, report is reports[-1], int(time.time() * 1000)
+            metrics, tags = to_mlflow(report, curves=is_new)
+            if is_new or is_last:
                 entries = [Metric(key, value, now, step) for key, value in metrics.items()]
-                client.log_batch(self._run_ids[attempt], metrics=entries)
+                if is_last and report.status is Status.COMPLETED:
+                    entries = self._link_to_model(attempt, entries, checkpoint)
+                tags |= {"bermo.checkpoint": checkpoint} | self._describe_end(attempt, report)
+                given = _to_tags(tags) if is_last else ()
+                client.log_batch(self._run_ids[attempt], metrics=entries, tags=given)
                 self._last_steps[attempt] = max(step, last_step)
-        _, tags = to_mlflow(reports[-1])
-        self._tag(attempt, {"bermo.checkpoint": checkpoint, **tags})
+
+    def _link_to_model(self, attempt: str, metrics: list[Any], checkpoint: str) -> list[Any]:
+        """Makes the model of a trial that completed, once, and gives it the metrics."""
+        trial, run_id = self._trials.get(attempt), self._run_ids[attempt]
+        if trial is None:
+            return metrics
+        if attempt not in self._models:
+            self._models[attempt] = models.create_model(
+                self._connect(),
+                (self._experiment_id, run_id),
+                trial,
+                self._varied_values(trial),
+                checkpoint,
+            )
+            self._checkpoints[attempt] = checkpoint
+        return models.link_metrics(metrics, self._models[attempt], run_id, trial)
+
+    def _move_model(self, attempt: str, checkpoint: str) -> None:
+        """Says on a model where its weights lie now."""
+        if attempt in self._models and self._checkpoints.get(attempt) != checkpoint:
+            tags = {"bermo.checkpoint": checkpoint}
+            self._connect().set_logged_model_tags(self._models[attempt], tags)
+            self._checkpoints[attempt] = checkpoint
+
+    def _describe_end(self, attempt: str, report: Report) -> dict[str, str]:
+        """How a trial ended, in its run's name; in its description, why it did not complete."""
+        if not report.status.ended or attempt not in self._trials:
+            return {}
+        name = describe_trial(self._trials[attempt], self.varied)
+        tags = {"mlflow.runName": f"{name} {describe_outcome(report)}"}
+        if report.status is not Status.COMPLETED:
+            reason = f": {report.reason}" if report.reason else ""
+            tags["mlflow.note.content"] = f"**{str(report.status).capitalize()}**{reason}"
+        return tags
 
     def _end(self, attempt: str, report: Report) -> None:
         run_id, client = self._run_ids[attempt], self._connect()
@@ -278,7 +343,9 @@ class Recorder:
             client.log_text(run_id, json.dumps(report.kept_by_matrix), KEPT_WEIGHTS_FILE)
         for name, figure in (self.draw(report) if self.draw else {}).items():
             client.log_figure(run_id, figure, name)
-        client.set_terminated(run_id, _MLFLOW_STATUS.get(report.status, "FINISHED"))
+        if attempt in self._models:
+            models.finish_model(client, self._models[attempt], run_id, report.step)
+        client.set_terminated(run_id, _MLFLOW_STATUS[report.status])
 
     def _copy_predictions(self, attempt: str, checkpoint: str) -> None:
         """Copies the last checkpoint's predictions to the run's artifacts."""
@@ -302,3 +369,10 @@ class Recorder:
     def _interrupt(self, attempt: str) -> None:
         self._tag(attempt, {"bermo.status": str(Status.INTERRUPTED)})
         self._connect().set_terminated(self._run_ids[attempt], "KILLED")
+
+
+def _to_tags(tags: Mapping[str, str]) -> list[Any]:
+    """Tags as MLflow takes them, without empty ones."""
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in tags.items() if value]

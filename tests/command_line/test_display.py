@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bermo_ray.command_line.display import Display, describe_trial, format_clock
+from bermo_ray.command_line.display import Display, format_clock
 from bermo_ray.record import Report, Status
-from bermo_ray.trial import L0, Movement, Trial
+from bermo_ray.trial import L0, Trial
 
 
 def trial(number: int, fusion: str, pruned: bool = True) -> Trial:
@@ -96,14 +96,6 @@ def test_time_left_goes_by_what_is_done_within_trials_too(monkeypatch: pytest.Mo
     assert "0:15 gone, 0:57 left" in shown()
 
 
-def test_what_else_varies_is_said_of_a_trial() -> None:
-    base = Trial().replace(data__shots=8, distillation__teacher="/models/t")
-    fields = ["data.shots", "fusion.norm", "distillation.teacher", "seed", "pruning.multiplier"]
-    said = describe_trial(base, varied=fields)
-    assert said == "last dense rate 3.0e-05 shots 8 norm layer teacher"
-    assert describe_trial(Trial(), varied=["distillation.teacher"]).endswith("3.0e-05")
-
-
 def test_trials_of_a_resumed_study_that_had_ended_are_counted() -> None:
     display, _ = screen(terminal=True)
     display.on_known("7", trial(7, "last"), report(0.9, 0.5))
@@ -118,19 +110,6 @@ def test_a_trial_lost_at_its_start_is_said() -> None:
     display.on_start("0", trial(0, "last"))
     display.on_report("0", [Report(status=Status.FAILED, reason="lost its process: killed")], "")
     assert "failed: lost its process" in out.getvalue()
-
-
-def test_trials_in_a_few_words() -> None:
-    base = Trial().replace(optimizer__learning_rate=1e-3, optimizer__score_learning_rate=0.1)
-    assert describe_trial(base, with_task=True) == "tense last dense rate 1.0e-03"
-    assert describe_trial(base.replace(pruning=Movement(final_density=0.15))) == (
-        "last movement to 0.15"
-    )
-    soft = base.replace(pruning={"method": "soft_movement", "multiplier": 3.0}, seed=2)
-    assert describe_trial(soft) == "last soft λ=3 rates 1.0e-03/1.0e-01 seed 2"
-    asked = base.replace(pruning={"method": "l0", "target_density": 0.2})
-    assert describe_trial(asked) == "last l0 to 0.2"
-    assert describe_trial(base.replace(layer_drop={"count": 2})) == "last top −2"
 
 
 def test_clock() -> None:

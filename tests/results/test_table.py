@@ -18,8 +18,8 @@ def run_of(trial: Trial, report: Report, run_id: str = "r") -> StoredRun:
     """A trial's run as the recorder writes it."""
     metrics, tags = record.to_mlflow(report)
     tags |= {"bermo.study": "s", "bermo.trial_id": trial.id, "bermo.recipe": trial.recipe}
-    params = {key: str(value) for key, value in trial.flat().items() if value is not None}
-    return StoredRun(run_id, 1_000, 3_500, tags, params, metrics)
+    tags[record.TRIAL_TAG] = trial.to_json()
+    return StoredRun(run_id, 1_000, 3_500, tags, metrics)
 
 
 REPORT = Report(

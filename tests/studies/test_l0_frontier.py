@@ -83,7 +83,8 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
     assert names == {"plan.json", "verdict.json", *report, *files}
     child = client.get_run(rows[-1]["run_id"])
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
-    assert child.data.params["seed"] == "0"
+    assert child.data.params["fusion.name"] == rows[-1]["fusion"]
+    assert "seed" not in child.data.params  # it is the same for all
     assert "thread(s) of" in child.data.tags["bermo.hardware"]
     saved = Path(client.download_artifacts(child.info.run_id, "trial.json", str(tmp_path)))
     assert Trial.from_json(saved.read_text()).id == rows[-1]["trial_id"]

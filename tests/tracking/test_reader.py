@@ -55,12 +55,7 @@ def test_the_tables_and_the_client_give_the_same(uri: str) -> None:
     parent = store.find_study(uri, "one")
     assert parent is not None
     runs = reader._from_client(store.trial_runs(store.connect(uri), parent.info.run_id))
-    rows = [
-        row_from_mlflow(
-            r.run_id, r.started, r.ended, {"tag": r.tags, "param": r.params, "metric": r.metrics}
-        )
-        for r in runs
-    ]
+    rows = [row_from_mlflow(r.run_id, r.started, r.ended, r.tags, r.metrics) for r in runs]
     assert straight.equals(pa.Table.from_pylist(rows, schema=results.SCHEMA))
     rows = straight.to_pylist()
     assert [r["status"] for r in rows] == ["completed", "completed", "failed"]
