@@ -13,6 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from bermo_ray.command_line.data_options import UserDataOptions
+from bermo_ray.command_line.data_options import default as default
 from bermo_ray.errors import UserError, listed
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.paper_settings import paper_trial
@@ -21,12 +23,6 @@ from bermo_ray.tasks.sources import DATA_VARIABLE
 from bermo_ray.tracking.store import RUNS, SQLITE, Store, find_trial
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import Trial
-
-
-def default(hint: str) -> Any:
-    """What ``--help`` says of an option that is None until the study decides."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {hint})")
-
 
 by_backbone = default("by backbone")  # an option that a study decides by the encoder
 by_study = default("by study, see above")
@@ -66,7 +62,7 @@ _TRIAL_KEYS = {
 
 
 @dataclass(frozen=True)
-class StudyOptions:
+class StudyOptions(UserDataOptions):
     """What every study takes."""
 
     # Fields of a Trial that an option of another name sets.
@@ -200,11 +196,13 @@ class StudyOptions:
         else:
             trial = recommended_trial(question, backbone, fusion)
         # Ray's workers run in other directories and with other variables: all paths are resolved.
-        data_dir = self.data_dir or os.environ.get(DATA_VARIABLE)
+        user = self.user_data
+        data_dir = None if user else self.data_dir or os.environ.get(DATA_VARIABLE)
         folder = Path(backbone).expanduser()
         trial = trial.replace(
             data__task=task,
             data__data_dir=str(Path(data_dir).expanduser().resolve()) if data_dir else None,
+            data__user=user,
             backbone=str(folder.resolve()) if folder.is_dir() else backbone,
             fusion__name=fusion,
             seed=self.seeds[0],
@@ -345,7 +343,9 @@ class OneTaskOptions(StudyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fill_in(task=self._subject.tasks[0], backbone=self._subject.backbones[0])
+        self._fill_in(
+            task=self.user_task_name or self._subject.tasks[0], backbone=self._subject.backbones[0]
+        )
 
     @property
     def asked_subject(self) -> Subject:
@@ -369,7 +369,8 @@ class ManyTasksOptions(StudyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fill_in(tasks=self._subject.tasks, backbones=self._subject.backbones)
+        tasks = (self.user_task_name,) if self.user_task_name else self._subject.tasks
+        self._fill_in(tasks=tasks, backbones=self._subject.backbones)
 
     @property
     def asked_subject(self) -> Subject:
@@ -379,6 +380,8 @@ class ManyTasksOptions(StudyOptions):
         self, question: str, fusions: Sequence[str] = ("last",), **changes: Any
     ) -> list[Trial]:
         """A Trial for each encoder, task and fusion; see :meth:`make_trial`."""
+        if self.has_user_data and len(self.tasks) > 1:
+            raise UserError(f"tasks: your own data is one task; got {listed(self.tasks)}")
         return [
             self.make_trial(question, task, backbone, fusion, **changes)
             for backbone in self.backbones

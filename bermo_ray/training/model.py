@@ -15,7 +15,7 @@ from bermo_ray.pruning.counting import ParameterCount, count_parameters
 from bermo_ray.pruning.pruner import Pruner
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.record import Report, Status
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import select_task
 from bermo_ray.tasks.task import Task
 from bermo_ray.training import checkpoint
 from bermo_ray.training.checkpoint import Progress
@@ -105,7 +105,7 @@ def read_trial(folder: Path) -> Trial:
 def read_task(folder: Path) -> Task:
     """Its task, with the classes that it was trained on: its data need not be there any more."""
     content = checkpoint.read_content(folder)
-    task = get_task(content["trial"]["data"]["task"])
+    task = select_task(read_trial(folder).data)
     return replace(task, labels=tuple(content["labels"]))
 
 
