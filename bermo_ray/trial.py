@@ -232,7 +232,9 @@ class Trial(Section):
     pruning: PruningSection | None = None
     distillation: Distillation | None = None
     warm_start: str | None = Field(
-        None, description="folder of an earlier trial's checkpoint that training starts from"
+        None,
+        description="folder of a fine-tuned model that training starts from: an earlier trial's "
+        "checkpoint, or a stock one with its head",
     )
     optimizer: Optimizer = Optimizer()
     freeze_embeddings: bool | None = Field(None, description="None: while pruning")
