@@ -208,6 +208,8 @@ def _clean_tags(rows: FileRows, name: str) -> pa.ChunkedArray:
 def _clean_answers(rows: FileRows, name: str) -> dict[str, pa.ChunkedArray]:
     """``answers`` and ``answer_starts``, lists, from SQuAD's column of both."""
     values = rows.column(name)
+    if not pa.types.is_struct(values.type):
+        raise rows.error(name, 0, f"expected text and answer_start, found {values.type}")
     table = flatten_answers(rows.where, pa.table({"answers": values}))
     count = pc.fill_null(pc.list_value_length(table["answers"]), 0)
     problem = "no answer; questions without one (SQuAD 2.0) are not learned: take them out"

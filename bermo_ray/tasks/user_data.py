@@ -131,21 +131,22 @@ def describe_user_data(
         kind = kind or _guess_kind(first, text, label)
     elif kind is None:
         raise UserError(f"label: {first.where} has no other column than {listed(text)}")
-    tables = _check_parts(places, kind, text, label)
-    settings: dict[str, Any] = {part: place.name for part, place in places.items()}
-    settings |= {"dataset": places["train"].dataset, "config": places["train"].config}
-    metric = metric or _usual_metric(kind, tables["train"], label)
-    _check_labels(kind, tables["train"], label, metric)
-    return _validated(
-        **settings,
+    user = _validated(
+        **{part: place.name for part, place in places.items()},
+        dataset=places["train"].dataset,
+        config=places["train"].config,
         kind=kind,
         text=list(text),
         label=label,
-        metric=metric,
+        metric=metric or USER_METRICS[kind][0],
         dev_share=dev_share,
         split_seed=split_seed,
-        digest=_digest(places),
+        digest="",
     )
+    train_rows = _check_parts(places, kind, user.text, label)["train"]
+    metric = metric or _usual_metric(kind, train_rows, label)
+    _check_labels(kind, train_rows, label, metric)
+    return user.model_copy(update={"metric": metric, "digest": _digest(places)})
 
 
 def _validated(**values: Any) -> UserData:
