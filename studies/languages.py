@@ -26,6 +26,7 @@ from bermo_ray import Grid, results
 from bermo_ray.command_line.language_tiers import check_tier_files, parse_tiers
 from bermo_ray.command_line.options import StudyOptions, Subject, by_study, default
 from bermo_ray.command_line.shell import Session, run_study
+from bermo_ray.results.metric_means import label_metric
 from bermo_ray.results.tiers import judge_tier, with_tiers
 
 TIERS = ("high=entities", "mid=entities/dialect30", "low=entities/dialect60")
@@ -88,7 +89,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     table = with_tiers(table, tiers)
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("tier", "task", "fusion"), value)
-    figure = session.show_arms(means, "Entities, encoder frozen: F1, %", ("tier", "task"))
+    figure = session.show_arms(means, f"Encoder frozen: {label_metric(table)}", ("tier", "task"))
     where = f"WikiAnn on {Path(options.backbone).name}"
     if "wikiann" not in options.asked_subject.tasks:
         where = f"dialects on {Path(options.backbone).name}"
