@@ -36,7 +36,7 @@ from bermo_ray.search import in_process
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import select_task
 from bermo_ray.tracking import recorder, study_page
 from bermo_ray.tracking.models import register_model
 from bermo_ray.tracking.recorder import Recorder
@@ -318,7 +318,7 @@ class Study:
             asdict(self.resources),
             self.plan.varied_fields(),
             draw=figures.trial_figures,
-            metric_of=lambda trial: get_task(trial.data.task).metric,
+            metric_of=lambda trial: select_task(trial.data).metric,
         )
 
     def _create_run(self) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SerializeAsAny,
     ValidationError,
@@ -24,47 +23,13 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from bermo_ray.data_section import Data as Data
+from bermo_ray.data_section import Section
+from bermo_ray.data_section import UserData as UserData
 from bermo_ray.errors import UserError, unknown
 
 
-class _Section(BaseModel):
-    # strict: "3" is not 3, and True is not 1; extra="forbid": a misspelt key never passes unseen.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
-    )
-
-
-class Data(_Section):
-    """Which rows are learned and measured."""
-
-    task: str = "tense"
-    train_rows: int | float | None = Field(
-        None, gt=0, description="rows if whole, a share if below 1; None: all there are"
-    )
-    dev_rows: int | float | None = Field(None, gt=0, description="as train_rows")
-    max_length: int = Field(128, ge=4, description="word pieces per row; longer rows are cut")
-    data_dir: str | None = Field(
-        None, description="folder of parquet or original files; None: the hub (not embedded)"
-    )
-    shots: int | None = Field(
-        None, ge=1, description="few-shot: so many rows per class (tags: entity type), of all alike"
-    )
-    whole_dev: bool = Field(
-        False, description="choose and report on the same rows, all of the dev set, as papers did"
-    )
-
-    @model_validator(mode="after")
-    def _subsets_are_whole_or_shares(self) -> Self:
-        for name in ("train_rows", "dev_rows"):
-            value = getattr(self, name)
-            if isinstance(value, float) and value >= 1:
-                raise ValueError(f"{name}: got {value}, expected whole rows, or a share below 1")
-        if self.shots is not None and self.train_rows is not None:
-            raise ValueError("shots: train_rows says too how many rows to train on; give one")
-        return self
-
-
-class Fusion(_Section):
+class Fusion(Section):
     """How all layers' states become one (docs/methods.md §1); switches other than ``name`` are
     BERMo's (``opening_share`` also ``every_layer``'s)."""
 
@@ -84,7 +49,7 @@ class Fusion(_Section):
     )
 
 
-class LayerDrop(_Section):
+class LayerDrop(Section):
     """Which layers are dropped (docs/methods.md §3), before training or while it runs; layers are
     counted from 1."""
 
@@ -117,7 +82,7 @@ class LayerDrop(_Section):
         return self
 
 
-class Pruning(_Section):
+class Pruning(Section):
     """What every pruning method has; a method's own settings are a subclass in
     :data:`PRUNING_SETTINGS`, told apart by ``method`` (docs/methods.md §2)."""
 
@@ -233,7 +198,7 @@ def _pruning_by_method(value: Any, handler: ValidatorFunctionWrapHandler) -> Pru
 PruningSection = Annotated[SerializeAsAny[Pruning], WrapValidator(_pruning_by_method)]
 
 
-class Distillation(_Section):
+class Distillation(Section):
     """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (both α: BERMo, Table 11)."""
 
     teacher: str = Field(
@@ -244,7 +209,7 @@ class Distillation(_Section):
     temperature: float = Field(2.0, gt=0)
 
 
-class Optimizer(_Section):
+class Optimizer(Section):
     """AdamW (0.9, 0.999, 1e-8) with linear warm-up and decay."""
 
     learning_rate: float = Field(3e-5, gt=0)
@@ -257,7 +222,7 @@ class Optimizer(_Section):
     max_gradient_norm: float = Field(1.0, gt=0, description="over all parameters together")
 
 
-class Trial(_Section):
+class Trial(Section):
     """One training run, complete: the same Trial gives the same numbers."""
 
     data: Data = Data()
@@ -267,7 +232,9 @@ class Trial(_Section):
     pruning: PruningSection | None = None
     distillation: Distillation | None = None
     warm_start: str | None = Field(
-        None, description="folder of an earlier trial's checkpoint that training starts from"
+        None,
+        description="folder of a fine-tuned model that training starts from: an earlier trial's "
+        "checkpoint, or a stock one with its head",
     )
     optimizer: Optimizer = Optimizer()
     freeze_embeddings: bool | None = Field(None, description="None: while pruning")
@@ -356,14 +323,15 @@ class Trial(_Section):
     def id(self) -> str:
         """Identity: 12 hex digits of the content.
 
-        Where the data lies on disk is not content. Fields at their default are left out, so that
-        a field added later leaves the identity of every earlier trial as it was; a default,
-        therefore, is never changed.
+        Where the data lies is not content; the digest of a user's own data is. Fields at their
+        default are left out, so that a field added later leaves the identity of every earlier trial
+        as it was; a default, therefore, is never changed.
         """
         values = self.model_dump(mode="json", exclude_defaults=True)
         if self.pruning is not None:  # a default of its type, yet what tells the types apart
             values["pruning"]["method"] = self.pruning.method
-        values.get("data", {}).pop("data_dir", None)
+        if "data" in values:
+            values["data"] = self.data.content(values["data"])
         values = {key: value for key, value in values.items() if key != "data" or value}
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -388,14 +356,18 @@ class Trial(_Section):
 
     def flat(self) -> dict[str, str | int | float | bool | None]:
         """Fields as ``section.field`` in order of declaration, for parameters and tables."""
-        out: dict[str, str | int | float | bool | None] = {}
-        for key, value in self.model_dump(mode="json").items():
-            if isinstance(value, dict):
-                out |= {f"{key}.{k}": json.dumps(v) if isinstance(v, list) else v
-                        for k, v in value.items()}  # fmt: skip
-            else:
-                out[key] = value
-        return out
+        return _flatten(self.model_dump(mode="json"))
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Sections within sections as ``section.section.field``, lists as JSON."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            out |= _flatten(value, f"{prefix}{key}.")
+        else:
+            out[prefix + key] = json.dumps(value) if isinstance(value, list) else value
+    return out
 
 
 def _every_problem(text: str, error: ValidationError) -> list[str]:
@@ -447,7 +419,7 @@ def _known_keys(path: list[str]) -> list[str]:
     """The keys of the section at that path; of pruning, those of all methods."""
     sections: list[type[BaseModel]] = [Trial]
     for name in path:
-        annotation = Trial.model_fields[name].annotation
+        annotation = sections[0].model_fields[name].annotation
         options = [annotation, *getattr(annotation, "__args__", ())]
         sections = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
     if path == ["pruning"]:

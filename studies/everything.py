@@ -25,7 +25,7 @@ from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.mixes import describe_frontier, judge_ingredients, mixes
 from bermo_ray.search.depths import find_depth
 from bermo_ray.search.mix_grid import mix_sizes
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import select_task
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the mixes, and what each ingredient is worth."""
     options = session.options
     rows = mixes(table, options.sizes, partial(predictions, uri=session.study.uri))
-    metric = get_task(options.task).metric
+    metric = select_task(session.study.plan.representatives()[0].data).metric
     session.print(
         text.mixes_table(rows, metric),
         f"{describe_choice(table)}; *: the best of its size; p: McNemar against it; f: on the "

@@ -24,6 +24,7 @@ from bermo_ray import Grid, Trial, results
 from bermo_ray.command_line.options import OneTaskOptions, Subject, default
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.results.frozen_encoders import judge_share, judge_size, judge_tuning, with_encoders
+from bermo_ray.results.metric_means import label_metric
 from bermo_ray.search.depths import find_depth
 
 
@@ -67,12 +68,12 @@ def plan(options: Options) -> Grid:
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
-    """Prints, draws and keeps F1 of the three arms."""
+    """Prints, draws and keeps the metric of the three arms."""
     options = session.options
     table = with_encoders(table, options.base_trial("few_shot").backbone)
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("setting", "shots", "encoder", "fusion"), value)
-    figure = session.show_arms(means, f"{options.task}: F1 of entities, %", ("setting",))
+    figure = session.show_arms(means, f"{options.task}: {label_metric(table)}", ("setting",))
     where = f"{options.task} on {Path(options.backbone).name}"
     verdicts = [judge_tuning(table, fusion, where, value) for fusion in options.fusions]
     verdicts.append(judge_share(table, where, value))

@@ -23,6 +23,7 @@ from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.results.arm_figures import lines_figure
 from bermo_ray.results.arm_text import arms_table
 from bermo_ray.results.few_shot import judge_leads
+from bermo_ray.results.metric_means import label_metric
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,14 @@ def report(session: Session[Options], table: pa.Table) -> None:
     figures: list[Path] = []
     verdicts: list[results.Verdict] = []
     encoders = ", ".join(Path(name).name for name in options.backbones)
+    label = label_metric(table)
     for task in options.tasks:
         of_task = results.select(means, task=task)
-        title = f"{task}, encoder frozen: F1 of entities, %"
+        title = f"{task}, encoder frozen: {label}"
         session.print(arms_table(title, of_task, ("epochs", "shots"), "fusion"))
         file = session.study.folder / f"few_shot_{task.replace('/', '_')}.png"
         figures.append(
-            lines_figure(of_task, "shots", "fusion", "F1, %", file, panel="epochs", log_x=True)
+            lines_figure(of_task, "shots", "fusion", label, file, panel="epochs", log_x=True)
         )
         trials = results.select(table, task=task)
         verdicts += judge_leads(trials, task, f"{task} on {encoders}", value)

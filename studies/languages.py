@@ -26,6 +26,7 @@ from bermo_ray import Grid, results
 from bermo_ray.command_line.language_tiers import check_tier_files, parse_tiers
 from bermo_ray.command_line.options import StudyOptions, Subject, by_study, default
 from bermo_ray.command_line.shell import Session, run_study
+from bermo_ray.results.metric_means import label_metric
 from bermo_ray.results.tiers import judge_tier, with_tiers
 
 TIERS = ("high=entities", "mid=entities/dialect30", "low=entities/dialect60")
@@ -52,19 +53,23 @@ class Options(StudyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fill_in(
-            tiers=PAPER_TIERS if self.paper else TIERS, backbone=self._subject.backbones[0]
-        )
+        self._fill_in(tiers=PAPER_TIERS if self.paper else TIERS, backbone=self._default_backbone)
+
+    @property
+    def tasks_of_tiers(self) -> dict[str, tuple[str, ...]]:
+        """The tasks of each tier; own data is a tier of one task."""
+        name = self.user_task_name
+        return {"yours": (name,)} if name else parse_tiers(self.tiers)
 
     @property
     def asked_subject(self) -> Subject:
-        tasks = [task.split("/")[0] for names in parse_tiers(self.tiers).values() for task in names]
+        tasks = [task.split("/")[0] for names in self.tasks_of_tiers.values() for task in names]
         return Subject(tuple(dict.fromkeys(tasks)), (self.backbone,), self.seeds)
 
 
 def plan(options: Options) -> Grid:
     """Every language with every fusion, 100 rows, the encoder frozen."""
-    tiers = parse_tiers(options.tiers)
+    tiers = options.tasks_of_tiers
     changes = {"epochs": EPOCHS, "data__train_rows": None if options.shots else TRAIN_ROWS}
     trials = [
         options.make_trial("few_shot", task, options.backbone, fusion, **changes)
@@ -72,18 +77,19 @@ def plan(options: Options) -> Grid:
         for task in tasks
         for fusion in options.fusions
     ]
-    check_tier_files(tiers, trials[0].data.data_dir)
+    if not options.has_user_data:
+        check_tier_files(tiers, trials[0].data.data_dir)
     return options.make_grid(trials)
 
 
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps F1 by language and by tier."""
     options = session.options
-    tiers = parse_tiers(options.tiers)
+    tiers = options.tasks_of_tiers
     table = with_tiers(table, tiers)
     value = "metric" if options.paper else "metric_reported"
     means = results.mean_over_seeds(table, ("tier", "task", "fusion"), value)
-    figure = session.show_arms(means, "Entities, encoder frozen: F1, %", ("tier", "task"))
+    figure = session.show_arms(means, f"Encoder frozen: {label_metric(table)}", ("tier", "task"))
     where = f"WikiAnn on {Path(options.backbone).name}"
     if "wikiann" not in options.asked_subject.tasks:
         where = f"dialects on {Path(options.backbone).name}"

@@ -216,7 +216,7 @@ def test_trials_of_a_plugin_that_is_not_loaded_are_passed_over(tmp_path: Path) -
     run_id = results.load("s", options.store.uri)["run_id"][0].as_py()
     strange = json.dumps(json.loads(Trial().to_json()) | {"pruning": {"method": "mine"}})
     connect(options.store.uri).set_tag(run_id, "bermo.trial_json", strange)
-    assert [trial.seed for trial, _ in read_earlier(options, None)] == [1]
+    assert [trial.seed for trial, _ in read_earlier(options, Data())] == [1]
 
 
 class KnownTrials:

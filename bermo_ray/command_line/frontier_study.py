@@ -32,7 +32,8 @@ from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.target import Target
 from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.study import read_creation_time
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import select_task
+from bermo_ray.trial import Data
 
 SIZES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # remaining weights at which arms are shown
 PUBLISHED_EFFICIENCY = {"l0": 1.40, "soft_movement": 1.29}  # QQP, by method: BERMo §4.2.3
@@ -101,17 +102,17 @@ def plan_frontier(options: FrontierOptions, method: str) -> Plan:
     if options.levels is not None:
         raise UserError("levels: they compare complete frontiers; `target` asks for one point")
     target = Target.parse(options.target)
-    metric = get_task(options.task).metric
+    base = next(iter(space.arms.values()))
+    metric = select_task(base.data).metric
     if not target.relative and target.value > 1:
         raise UserError(f"target: got {target.value:g}, but {metric} is at most 1")
-    base = next(iter(space.arms.values()))
     return TargetSearch(
         space,
         target,
         options.trials or _TARGET_TRIALS,
         options.seeds,
         options.search_seed,
-        [] if options.fresh else read_earlier(options, base.data.data_dir),
+        [] if options.fresh else read_earlier(options, base.data),
         options.dense_trials,
     )
 
@@ -170,7 +171,7 @@ def _make_range(option: str, ends: Range) -> LogUniform:
         raise UserError(*(p.replace("range", option, 1) for p in error.problems)) from None
 
 
-def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrials:
+def read_earlier(options: FrontierOptions, data: Data) -> EarlierTrials:
     """Trials of other studies in the store that trained to their end, of the same task and data.
 
     A resumed study goes on with what it knew at its start: of trials that ended later it learns
@@ -181,7 +182,7 @@ def read_earlier(options: FrontierOptions, data_dir: str | None) -> EarlierTrial
         (known.trial, known.report)
         for known in read_known_trials(options.store.uri, options.name, created)
         # Where the data lies is not part of a trial's id.
-        if known.trial.data.task == options.task and known.trial.data.data_dir == data_dir
+        if known.trial.data.has_source_of(data)
     ]
 
 
@@ -191,7 +192,8 @@ def report_frontier(session: Session[F], table: pa.Table) -> pa.Table:
     Raises:
         UserError: targets that could not be searched for, after all else is printed and kept.
     """
-    plan, metric = session.study.plan, get_task(session.options.task).metric
+    plan = session.study.plan
+    metric = select_task(plan.representatives()[0].data).metric
     front = frontier(table)
     tables = {"trials": table, "frontier": front}
     session.print(text.frontier_table(front, metric))

@@ -13,20 +13,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from bermo_ray.command_line.data_options import UserDataOptions
+from bermo_ray.command_line.data_options import default as default
 from bermo_ray.errors import UserError, listed
+from bermo_ray.models.fine_tuned import is_stock_folder
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.paper_settings import paper_trial
 from bermo_ray.search.recommended import recommended_trial
 from bermo_ray.tasks.sources import DATA_VARIABLE
 from bermo_ray.tracking.store import RUNS, SQLITE, Store, find_trial
+from bermo_ray.training.model import is_checkpoint, read_trial
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import Trial
-
-
-def default(hint: str) -> Any:
-    """What ``--help`` says of an option that is None until the study decides."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {hint})")
-
 
 by_backbone = default("by backbone")  # an option that a study decides by the encoder
 by_study = default("by study, see above")
@@ -66,11 +64,11 @@ _TRIAL_KEYS = {
 
 
 @dataclass(frozen=True)
-class StudyOptions:
+class StudyOptions(UserDataOptions):
     """What every study takes."""
 
     # Fields of a Trial that an option of another name sets.
-    FIELD_OPTIONS: ClassVar[dict[str, str]] = {"seed": "seeds"}
+    FIELD_OPTIONS: ClassVar[dict[str, str]] = {"seed": "seeds", "warm_start": "start"}
     DEFAULT: ClassVar[Subject] = Subject()
     PAPER: ClassVar[Subject | None] = None  # what the paper ran, where one asked the question
 
@@ -106,8 +104,8 @@ class StudyOptions:
     """Whose model a trial ends with: the last evaluation's, or the best one's at full sparsity."""
     teacher: Annotated[str | None, default("none")] = None
     """Distil from it: folder of a fine-tuned model, or the id of an earlier trial."""
-    warm_start: Annotated[str | None, default("the pretrained encoder")] = None
-    """Start from a fine-tuned model: id of an earlier trial, or folder of its checkpoint."""
+    start: Annotated[str | None, default("the pretrained encoder")] = None
+    """Start from a fine-tuned model with its head: any folder, or the id of an earlier trial."""
     overrides: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="FIELD=VALUE")] = ()
     """Any other fields of the trials: --set pruning.flat_end=3 fusion.norm=stack."""
     plugin: tuple[str, ...] = ()
@@ -155,6 +153,15 @@ class StudyOptions:
     @property
     def _subject(self) -> Subject:
         return self.PAPER if self.paper and self.PAPER is not None else self.DEFAULT
+
+    @property
+    def _default_backbone(self) -> str:
+        """The encoder where no option says it: that of the folder that is started from."""
+        folder = Path(self.start or "").expanduser()
+        if self.start and is_checkpoint(folder):
+            return read_trial(folder).backbone
+        is_stock = self.start and is_stock_folder(folder)
+        return str(folder) if is_stock else self._subject.backbones[0]
 
     @property
     def store(self) -> Store:
@@ -206,11 +213,13 @@ class StudyOptions:
         else:
             trial = recommended_trial(question, backbone, fusion)
         # Ray's workers run in other directories and with other variables: all paths are resolved.
-        data_dir = self.data_dir or os.environ.get(DATA_VARIABLE)
+        user = self.user_data
+        data_dir = None if user else self.data_dir or os.environ.get(DATA_VARIABLE)
         folder = Path(backbone).expanduser()
         trial = trial.replace(
             data__task=task,
             data__data_dir=str(Path(data_dir).expanduser().resolve()) if data_dir else None,
+            data__user=user,
             backbone=str(folder.resolve()) if folder.is_dir() else backbone,
             fusion__name=fusion,
             seed=self.seeds[0],
@@ -262,8 +271,8 @@ class StudyOptions:
             given["data__whole_dev"] = True
         if self.teacher:
             given["distillation__teacher"] = self._find_folder("teacher")
-        if self.warm_start:
-            given["warm_start"] = self._find_folder("warm_start")
+        if self.start:
+            given["warm_start"] = self._find_folder("start")
         return given
 
     def _find_folder(self, option: str) -> str:
@@ -351,7 +360,9 @@ class OneTaskOptions(StudyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fill_in(task=self._subject.tasks[0], backbone=self._subject.backbones[0])
+        self._fill_in(
+            task=self.user_task_name or self._subject.tasks[0], backbone=self._default_backbone
+        )
 
     @property
     def asked_subject(self) -> Subject:
@@ -375,7 +386,9 @@ class ManyTasksOptions(StudyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fill_in(tasks=self._subject.tasks, backbones=self._subject.backbones)
+        tasks = (self.user_task_name,) if self.user_task_name else self._subject.tasks
+        backbones = (self._default_backbone,) if self.start else self._subject.backbones
+        self._fill_in(tasks=tasks, backbones=backbones)
 
     @property
     def asked_subject(self) -> Subject:
@@ -385,6 +398,8 @@ class ManyTasksOptions(StudyOptions):
         self, question: str, fusions: Sequence[str] = ("last",), **changes: Any
     ) -> list[Trial]:
         """A Trial for each encoder, task and fusion; see :meth:`make_trial`."""
+        if self.has_user_data and len(self.tasks) > 1:
+            raise UserError(f"tasks: your own data is one task; got {listed(self.tasks)}")
         return [
             self.make_trial(question, task, backbone, fusion, **changes)
             for backbone in self.backbones

@@ -41,7 +41,7 @@ from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial
 from bermo_ray.search.plan import Plan
 from bermo_ray.study import STUDY_FILE, Study, find_problems
-from bermo_ray.tasks.registry import TASKS, get_task
+from bermo_ray.tasks.registry import TASKS, select_task
 from bermo_ray.tracking.models import check_model_name
 from bermo_ray.tracking.store import RUNS, store_uri
 from bermo_ray.trial import Trial
@@ -379,9 +379,9 @@ class _StudyDisplay(Display):
 
 
 def _make_display(name: str, plan: Plan) -> Display:
-    trials = plan.representatives()
+    tasks = {trial.data.task: trial.data for trial in plan.representatives()}
     try:
-        metrics = {get_task(trial.data.task).metric for trial in trials}
+        metrics = {select_task(data).metric for data in tasks.values()}
     except UserError:  # the check of the trials says it better
         metrics = set()
     metric = metrics.pop() if len(metrics) == 1 else "metric"
@@ -444,7 +444,7 @@ def _print_sources(session: Session[O]) -> None:
     """Where the rows of real tasks are read."""
     by_task = {trial.data.task: trial.data for trial in session.study.plan.representatives()}
     for name, data in by_task.items():
-        task = get_task(name)
+        task = select_task(data)
         for part in ("train", task.dev) if name.split("/")[0] not in EMBEDDED_TASKS else ():
             path = _shown(Path(task.open_source(data, part).where))
             session.console.print(f"{name}, {part}: {path}", soft_wrap=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from bermo_ray.export.compression import COMPRESSED, WEIGHTS
 from bermo_ray.export.fusion_source import FUSION, FUSION_WEIGHTS, has_fusion
 from bermo_ray.export.measurements import ModelMeasurements, measurement_rows
+from bermo_ray.models.stock import attached_pooling
 from bermo_ray.record import Status
 from bermo_ray.training.model import TrainedModel
 
@@ -70,7 +71,9 @@ def explain_measurements(trained: TrainedModel) -> str:
         )
     elif trained.model.dropped_layers:
         sentences.append("Dropping layers made both files smaller and every forward faster.")
-    if has_fusion(trained):
+    if mode := attached_pooling(trained.model.network):
+        sentences.append(f"Its head reads the {mode} over a row's pieces, which `{FUSION}` takes.")
+    if trained.trial.fusion.name != "last":
         size = sum(p.numel() for p in trained.model.fusion.parameters())
         sentences.append(f"The fusion adds {size:,} parameters, in `{FUSION_WEIGHTS}`.")
     return " ".join(sentences) or (

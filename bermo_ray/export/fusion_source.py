@@ -9,6 +9,8 @@ from typing import Any
 
 from bermo_ray.export.source_collector import SourceCollector
 from bermo_ray.models import backbone
+from bermo_ray.models.pooling import attach_pooling
+from bermo_ray.models.stock import attached_pooling
 from bermo_ray.training.model import TrainedModel
 
 FUSION, FUSION_WEIGHTS, FUSION_SETTINGS = "fusion.py", "fusion.safetensors", "fusion.json"
@@ -49,20 +51,25 @@ def load(folder):
     load_model(fusion, str(folder / "{weights}"))
     model.add_module("fusion", fusion)
     on_states(layers, fusion.receive)
-    return model.eval()
+{pooling}    return model.eval()
 '''
+
+_POOLING = "    attach_pooling(layers, model.config.sentence_pooling)\n"
 
 
 def has_fusion(trained: TrainedModel) -> bool:
-    """Whether the stock checkpoint alone is not the model."""
-    return trained.trial.fusion.name != "last"
+    """Whether the stock checkpoint alone is not the model: it has a fusion, or pools rows for a
+    head that does not do so itself."""
+    return trained.trial.fusion.name != "last" or bool(attached_pooling(trained.model.network))
 
 
 def fusion_source(trained: TrainedModel) -> str:
     """The source of a module whose ``load(folder)`` gives the exported model with its fusion."""
     kind, stock_class = type(trained.model.fusion), trained.task.head.stock_class
     collector = SourceCollector("bermo_ray", kind.__module__)
-    for root in (backbone.find_stack, backbone.on_states, kind):
+    pools = bool(attached_pooling(trained.model.network))
+    roots: list[Any] = [backbone.find_stack, backbone.on_states, kind]
+    for root in [*roots, attach_pooling] if pools else roots:
         collector.add(root.__module__, root.__name__)
     imports = {
         *_FOOTER_IMPORTS,
@@ -77,6 +84,7 @@ def fusion_source(trained: TrainedModel) -> str:
         stock_class=stock_class,
         settings=FUSION_SETTINGS,
         weights=FUSION_WEIGHTS,
+        pooling=_POOLING if pools else "",
     )
     return header + "\n\n\n".join(collector.sources()) + "\n\n" + footer
 

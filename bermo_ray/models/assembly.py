@@ -7,6 +7,8 @@ from typing import Any
 from bermo_ray import trial as spec
 from bermo_ray.models.backbone import Stack, find_stack
 from bermo_ray.models.fusion import FusionModule, attach_fusion
+from bermo_ray.models.pooling import attach_pooling
+from bermo_ray.models.stock import attached_pooling
 
 
 @dataclass
@@ -65,5 +67,7 @@ def assemble(network: Any, settings: spec.Fusion) -> AssembledModel:
     stack = find_stack(network)
     parameters = sum(p.numel() for p in stack.modules.parameters())
     fusion = attach_fusion(network, stack, settings)
+    if mode := attached_pooling(network):
+        attach_pooling(stack, mode)
     layers = list(range(1, stack.depth + 1))
     return AssembledModel(network, stack, fusion, layers, len(layers), parameters)

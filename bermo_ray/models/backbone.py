@@ -9,16 +9,18 @@ import torch
 from torch import nn
 
 from bermo_ray.errors import UserError
+from bermo_ray.models.sentence_folder import find_encoder_folder
 
 EMBEDDED = "embedded"  # the small encoder that ships with the package
 
 
 def locate(name: str) -> str:
-    """What ``from_pretrained`` takes: the shipped folder, a folder, or a hub name."""
+    """What ``from_pretrained`` takes: the shipped folder, a folder, or a hub name. Of a folder of
+    sentence-transformers it is the encoder's."""
     if name == EMBEDDED:
         return str(Path(__file__).parents[1] / "language" / "encoder")
     folder = Path(name).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else name
+    return str(find_encoder_folder(folder.resolve())) if folder.is_dir() else name
 
 
 def load_config(name: str) -> Any:
@@ -111,7 +113,7 @@ class Stack:
     @property
     def returns_tuple(self) -> bool:
         """Whether a layer returns (state, …) rather than the state."""
-        return bool(self.base.config.model_type in ("xlnet", "deberta-v2", "deberta"))
+        return bool(self.base.config.model_type in ("xlnet", "deberta-v2", "deberta", "mpnet"))
 
 
 def find_stack(network: Any) -> Stack:

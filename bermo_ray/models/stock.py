@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from safetensors import SafetensorError
 
 from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
+from bermo_ray.models.sentence_folder import read_pooling
 from bermo_ray.tasks.heads import HeadKind
 from bermo_ray.tasks.task import Task
 
@@ -51,25 +53,52 @@ def load_stock(name: str, task: Task, needs_head: bool = False) -> Any:
     try:
         with quiet_transformers():
             network, info = stock_class.from_pretrained(
-                backbone.locate(name), output_loading_info=True, **settings
+                backbone.locate(name),
+                output_loading_info=True,
+                ignore_mismatched_sizes=not needs_head,  # a head of other classes is drawn anew
+                **settings,
             )
     except (OSError, RuntimeError, SafetensorError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"backbone {name!r}: its weights can't be loaded: {why}") from error
-    _check_loaded(
-        name, task.head, f"{network.base_model_prefix}.", info["missing_keys"], needs_head
-    )
+    encoder = f"{network.base_model_prefix}."
+    mismatched = [key for key, *_ in info["mismatched_keys"] if key.startswith(encoder)]
+    _check_loaded(name, task.head, encoder, [*info["missing_keys"], *mismatched], needs_head)
+    if task.head.reads_one_token:
+        _set_pooling(network, name)
     return network
+
+
+def _set_pooling(network: Any, name: str) -> None:
+    """Has the network's configuration say how a folder of sentence-transformers pools.
+
+    Raises:
+        UserError: the family's head can't read a row that is pooled so.
+    """
+    mode, config = read_pooling(Path(name).expanduser()), network.config
+    if mode in (None, "cls"):
+        return
+    if config.model_type == "modernbert" and mode == "mean":
+        config.classifier_pooling = mode  # its head does so itself
+        return
+    if config.model_type in ("xlnet", "modernbert"):
+        raise UserError(f"backbone {name!r}: {config.model_type} heads can't read pooling {mode!r}")
+    config.sentence_pooling = mode
+
+
+def attached_pooling(network: Any) -> str | None:
+    """``mean`` or ``max`` where rows are pooled for the head by us; None where the head reads them
+    as it is."""
+    return getattr(network.config, "sentence_pooling", None)
 
 
 def _check_loaded(
     name: str, head: HeadKind, encoder: str, missing: list[str], needs_head: bool
 ) -> None:
     """Refuses a checkpoint that lacks weights of its encoder or, with ``needs_head``, of its head;
-    a pooler is often left out."""
-    missing = [key for key in missing if ".pooler." not in key]
-    of_encoder = [key for key in missing if key.startswith(encoder)]
-    of_head = [key for key in missing if not key.startswith(encoder)]
+    a pooler, which belongs to the head, is often left out."""
+    of_head = [key for key in missing if ".pooler." in key or not key.startswith(encoder)]
+    of_encoder = [key for key in missing if key not in of_head]
     if needs_head and of_head:
         raise UserError(f"{name!r} has no trained head for {head} tasks: no {of_head[0]}")
     if of_encoder:
@@ -81,7 +110,7 @@ def _check_loaded(
 
 def tokens_read(network: Any, head: HeadKind) -> slice:
     """Which tokens of a row the head reads: one for most classifiers, all for other kinds."""
-    if not head.reads_one_token:
+    if not head.reads_one_token or attached_pooling(network):
         return slice(None)
     config = network.config
     if config.model_type == "xlnet":

@@ -8,6 +8,16 @@ import pyarrow.compute as pc
 from bermo_ray.results.means import mean_over_seeds, with_metric
 
 
+def label_metric(table: pa.Table) -> str:
+    """What the axis of a table's metric is called, in per cent.
+
+    Args:
+        table: Trials of one task.
+    """
+    name = str(table["metric_name"][0].as_py()) if table.num_rows else "metric"
+    return "F1 of entities, %" if name == "entity_f1" else f"{name.replace('_', ' ')}, %"
+
+
 def mean_metrics(table: pa.Table, by: Sequence[str], other_metrics: Mapping[str, str]) -> pa.Table:
     """:func:`mean_over_seeds` of ``metric_reported`` and, below, of each of ``other_metrics`` in
     the trials that have it; ``metric_name`` says what a row is of.

@@ -19,7 +19,7 @@ from bermo_ray.trial import Data
 
 DATA_VARIABLE = "BERMO_DATA"  # stands in for a trial's data_dir
 Reader = Callable[[Path, str], pa.Table]  # (file, part) -> rows
-_ENCODED_BYTES = 10  # of an encoding, per byte of its source
+ENCODED_BYTES = 10  # of an encoding, per byte of its source
 
 
 class MissingPartError(UserError):
@@ -80,7 +80,7 @@ class Source:
             return self._open_on_hub(data.task, part)
         name, read = self._find_file(folder, data.task, part)
         file = folder / name
-        size = _ENCODED_BYTES * file.stat().st_size
+        size = ENCODED_BYTES * file.stat().st_size
         return Rows(str(file), lambda: _digest(file), lambda: read(file, part), size)
 
     def _find_file(self, folder: Path, task: str, part: str) -> tuple[str, Reader]:
@@ -150,8 +150,8 @@ def class_names(rows: pa.Table, column: str) -> tuple[str, ...]:
     return tuple(feature.get("names") or ()) if isinstance(feature, dict) else ()
 
 
-def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text file, without their ends.
+def read_lines(file: Path, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text file, without their ends unless they are to be kept.
 
     Raises:
         UserError: a line that is not UTF-8.
@@ -159,7 +159,8 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
-                text = line.decode().rstrip("\r\n")
+                text = line.decode()
+                text = text if keep_ends else text.rstrip("\r\n")
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
             except UnicodeDecodeError as error:
                 raise UserError(

@@ -55,10 +55,10 @@ def _files(part: str) -> Mapping[str, Reader]:
 
 def _open(source: Source, data: Data, part: str) -> Rows:
     rows = source.open(data, part)
-    return replace(rows, read=lambda: _flatten_answers(rows.where, rows.read()))
+    return replace(rows, read=lambda: flatten_answers(rows.where, rows.read()))
 
 
-def _flatten_answers(where: str, rows: pa.Table) -> pa.Table:
+def flatten_answers(where: str, rows: pa.Table) -> pa.Table:
     """The answers' texts and places as columns of their own."""
     if "answers" not in rows.column_names:
         raise UserError(f"{where}: no column 'answers'; found {rows.column_names}")

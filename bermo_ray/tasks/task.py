@@ -92,12 +92,10 @@ class Task:
         """The task with its classes, where they are not known before the data is seen."""
         if not self.labels_from_data or self.labels:
             return self
-        rows = self._read_columns(self.open_source(data, "train"))
-        names = class_names(rows, self.columns.get("label", "label"))
-        if not names:
-            names = tuple(map(str, pc.unique(rows["label"]).to_pylist()))
-            names = tuple(sorted(names, key=lambda n: (len(n), n) if n.isdigit() else (0, n)))
-        return replace(self, labels=names)
+        rows = self._read_columns(self.open_source(data, self.part_of("train")))
+        column = self.head.columns[-1]  # of rows with classes, the last has them
+        names = class_names(rows, self.columns.get(column, column))
+        return replace(self, labels=names or sort_labels(rows[column]))
 
     def read_rows(self, data: Data, part: str) -> pa.Table:
         """All rows of a part, checked.
@@ -151,8 +149,23 @@ class Task:
         names = [self.columns.get(column, column) for column in columns]
         if missing := [name for name in names if name not in rows.column_names]:
             raise UserError(f"{source.where}: no column {missing[0]!r}; found {rows.column_names}")
-        table = pa.table([_to_plain_type(rows[name]) for name in names], names=columns)
+        table = pa.table([to_plain_type(rows[name]) for name in names], names=columns)
         return table.replace_schema_metadata(rows.schema.metadata)  # has the names of classes
+
+
+def sort_labels(values: pa.ChunkedArray) -> tuple[str, ...]:
+    """The different values, or values of lists, in the order of their numbers as classes: O of tags
+    first, whole numbers by size, all else by the alphabet, B-X and I-X side by side."""
+    is_list = pa.types.is_list(values.type)
+    unique = pc.unique(pc.list_flatten(values) if is_list else values)
+    return tuple(sorted(map(str, unique.to_pylist()), key=_label_rank))
+
+
+def _label_rank(label: str) -> tuple[bool, float, str, str]:
+    is_number = label.removeprefix("-").isdecimal()
+    mark, dash, entity = label.partition("-")
+    by_entity = (entity, mark) if dash and mark in ("B", "I") else (label, "")
+    return (label != "O", float(label) if is_number else float("inf"), *by_entity)
 
 
 def _subset_size(wanted: int | float | None, count: int) -> int:
@@ -162,7 +175,7 @@ def _subset_size(wanted: int | float | None, count: int) -> int:
     return min(count, wanted if isinstance(wanted, int) else max(1, round(wanted * count)))
 
 
-def _to_plain_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_plain_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text as ``string`` and lists as ``list``, whatever the file's variants of them."""
     kind = column.type
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

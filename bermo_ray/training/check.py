@@ -14,7 +14,7 @@ from bermo_ray.pruning.masks import METHODS
 from bermo_ray.pruning.pruner import prunable_matrices
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.tasks.encoding import encode_split
-from bermo_ray.tasks.registry import get_task, resolve_task
+from bermo_ray.tasks.registry import get_task, resolve_task, select_task
 from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.tasks.splits import split_halves
 from bermo_ray.tasks.task import Split, Task
@@ -152,7 +152,7 @@ class _Checker:
 
 def _find_task(data: Data) -> Task:
     """The task with its labels; what keeps its data from being found is raised at once."""
-    if problems := get_task(data.task).find_problems(data):
+    if problems := select_task(data).find_problems(data):
         raise UserError(*problems)
     return resolve_task(data)
 

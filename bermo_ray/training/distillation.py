@@ -1,7 +1,6 @@
 """A fine-tuned teacher's logits, computed once per row, and the loss against them
 (docs/methods.md §2)."""
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
-from bermo_ray.models import backbone, stock
+from bermo_ray.models import backbone, fine_tuned
 from bermo_ray.record import Status
 from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.tasks.heads import Logits
@@ -32,11 +31,10 @@ def find_problems(settings: spec.Distillation, task: Task, student: str) -> list
     folder = Path(settings.teacher)
     if model.is_checkpoint(folder):
         return _find_trial_problems(folder, task, student)
-    if (folder / "fusion.json").is_file():
-        return [f"{_WHERE}: {folder} was exported with a fusion; give the trial itself"]
-    if (folder / "config.json").is_file():
-        return _find_stock_problems(settings.teacher, task, student)
-    return [f"{_WHERE}: no checkpoint in {settings.teacher!r} (no config.json)"]
+    problems = [f"{_WHERE}: {problem}" for problem in fine_tuned.find_problems(folder, task)]
+    if not fine_tuned.is_stock_folder(folder):
+        return problems
+    return problems + _compare_vocabularies(settings.teacher, student)
 
 
 def _find_trial_problems(folder: Path, task: Task, student: str) -> list[str]:
@@ -48,28 +46,9 @@ def _find_trial_problems(folder: Path, task: Task, student: str) -> list[str]:
     if status is not Status.COMPLETED:
         return [f"{_WHERE}: the trial in {folder} is {status}, not completed"]
     return [
-        *_compare_labels(teacher_task.labels, task),
+        *model.find_label_problems(_WHERE, teacher_task.labels, task),
         *_compare_vocabularies(model.read_trial(folder).backbone, student),
     ]
-
-
-def _find_stock_problems(teacher: str, task: Task, student: str) -> list[str]:
-    """Of a stock checkpoint; its head must be trained."""
-    config = json.loads((Path(teacher) / "config.json").read_text())
-    problems = _compare_labels(tuple(config.get("id2label", {}).values()), task)
-    vocabulary = _compare_vocabularies(teacher, student)
-    if not problems:
-        try:
-            stock.load_stock(teacher, task, needs_head=True)
-        except UserError as error:
-            problems += [f"{_WHERE}: {problem}" for problem in error.problems]
-    return problems + vocabulary
-
-
-def _compare_labels(labels: tuple[str, ...], task: Task) -> list[str]:
-    if not task.labels or labels == task.labels:
-        return []
-    return [f"{_WHERE}: labels {list(labels)} are not the task's {list(task.labels)}"]
 
 
 def _compare_vocabularies(teacher: str, student: str) -> list[str]:
@@ -81,13 +60,6 @@ def _compare_vocabularies(teacher: str, student: str) -> list[str]:
         return []
     sizes = " and ".join(str(len(vocabulary)) for vocabulary in vocabularies)
     return [f"{_WHERE}: its vocabulary is not that of {student} ({sizes} word pieces)"]
-
-
-def _load_network(folder: Path, task: Task) -> Any:
-    """A stock checkpoint, or the model of an earlier trial with its fusion and masks."""
-    if model.is_checkpoint(folder):
-        return model.load_trained(folder).model.network
-    return stock.load_stock(str(folder), task)
 
 
 class Teacher:
@@ -106,7 +78,7 @@ class Teacher:
     ) -> None:
         self.settings = settings
         self._data, self._head = data, data.task.head
-        network = _load_network(Path(settings.teacher), data.task).to(device).eval()
+        network = model.load_network(Path(settings.teacher), data.task).to(device).eval()
         lengths = data.lengths if self._head.per_piece else np.ones(len(data), dtype=np.int64)
         self._offsets = np.cumsum([0, *lengths])
         width = self._head.teacher_width(data.task.labels)

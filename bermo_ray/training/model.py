@@ -8,14 +8,15 @@ import torch
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
-from bermo_ray.models import backbone, fusion, layer_drop, layer_strategies
+from bermo_ray.models import backbone, fine_tuned, fusion, layer_drop, layer_strategies
 from bermo_ray.models.assembly import AssembledModel, assemble
+from bermo_ray.models.fine_tuned import load_fine_tuned, match_labels, reorder_classes
 from bermo_ray.models.stock import load_stock
 from bermo_ray.pruning.counting import ParameterCount, count_parameters
 from bermo_ray.pruning.pruner import Pruner
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.record import Report, Status
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import select_task
 from bermo_ray.tasks.task import Task
 from bermo_ray.training import checkpoint
 from bermo_ray.training.checkpoint import Progress
@@ -31,7 +32,8 @@ def build_model(
     """The model that training starts from, initialised by the trial's seed alone.
 
     It is the backbone's or, with ``warm_start``, an earlier trial's with its head, its fusion and
-    its masks folded in. Layers that are dropped at once are gone, what is frozen is frozen.
+    its masks folded in, or a fine-tuned stock model with its head. Layers that are dropped at once
+    are gone, what is frozen is frozen.
 
     Args:
         trial: What is trained.
@@ -46,7 +48,7 @@ def build_model(
     if trial.warm_start is None:
         model = assemble(load_stock(trial.backbone, task), trial.fusion)
     else:
-        model = load_trained(Path(trial.warm_start)).model
+        model = _load_start(Path(trial.warm_start), trial, task)
         model.network.train()
     model.dropping_order = []
     if trial.layer_drop is not None:
@@ -59,6 +61,25 @@ def build_model(
     if trial.mode == "features":
         _freeze_encoder(model.network.base_model)
     return model
+
+
+def _load_start(folder: Path, trial: Trial, task: Task) -> AssembledModel:
+    """The model in a folder, its classes in the task's order; a stock one gets the fusion."""
+    if not is_checkpoint(folder):
+        return assemble(load_fine_tuned(folder, task), trial.fusion)
+    trained = load_trained(folder)
+    reorder_classes(trained.model.network, match_labels(trained.task.labels, task.labels))
+    return trained.model
+
+
+def load_network(folder: Path, task: Task) -> Any:
+    """A fine-tuned model of the task, to be asked: an earlier trial's with its fusion and masks, or
+    a stock one; its classes are in the task's order."""
+    if not is_checkpoint(folder):
+        return load_fine_tuned(folder, task)
+    trained = load_trained(folder)
+    reorder_classes(trained.model.network, match_labels(trained.task.labels, task.labels))
+    return trained.model.network
 
 
 def _freeze_encoder(base: Any) -> None:
@@ -105,7 +126,7 @@ def read_trial(folder: Path) -> Trial:
 def read_task(folder: Path) -> Task:
     """Its task, with the classes that it was trained on: its data need not be there any more."""
     content = checkpoint.read_content(folder)
-    task = get_task(content["trial"]["data"]["task"])
+    task = select_task(read_trial(folder).data)
     return replace(task, labels=tuple(content["labels"]))
 
 
@@ -159,7 +180,8 @@ def starting_depth(trial: Trial) -> int:
 
 
 def _warm_start_depth(trial: Trial) -> int | None:
-    """How many layers the earlier trial left, where one is started from."""
+    """How many layers the model has that is started from; None without one, or where it is a stock
+    one, which has as many as the backbone."""
     if trial.warm_start is None or not is_checkpoint(Path(trial.warm_start)):
         return None
     return checkpoint.read_progress(Path(trial.warm_start)).history[-1].layers_left
@@ -213,8 +235,7 @@ def _find_warm_start_problems(trial: Trial, task: Task) -> list[str]:
         return []
     folder = Path(trial.warm_start)
     if not is_checkpoint(folder):
-        return [f"warm_start: no checkpoint of a trial in {trial.warm_start!r} "
-                f"(no {checkpoint.PROGRESS_FILE})"]  # fmt: skip
+        return [f"warm_start: {p}" for p in _find_stock_start_problems(folder, trial, task)]
     earlier, earlier_task = read_trial(folder), read_task(folder)
     status = checkpoint.read_progress(folder).history[-1].status
     problems = []
@@ -223,9 +244,37 @@ def _find_warm_start_problems(trial: Trial, task: Task) -> list[str]:
     for name, before, now in (
         ("backbone", earlier.backbone, trial.backbone),
         ("fusion", earlier.fusion, trial.fusion),
-        ("labels", earlier_task.labels, task.labels),
         ("head", earlier_task.head, task.head),
     ):
         if before != now:
             problems.append(f"warm_start: its {name} is {before}, the trial's {now}")
+    if earlier_task.head == task.head:
+        problems += find_label_problems("warm_start", earlier_task.labels, task)
     return problems
+
+
+def find_label_problems(field: str, labels: tuple[str, ...], task: Task) -> list[str]:
+    """Which of a model's labels and the task's differ; ``field`` is what named the model."""
+    try:
+        match_labels(labels, task.labels)
+    except UserError as error:
+        return [f"{field}: {problem}" for problem in error.problems]
+    return []
+
+
+def _find_stock_start_problems(folder: Path, trial: Trial, task: Task) -> list[str]:
+    """Of a stock folder: its head and labels, and whether the trial's encoder is one like it."""
+    if not fine_tuned.is_stock_folder(folder):
+        return [f"no checkpoint in {str(folder)!r}: neither {checkpoint.PROGRESS_FILE} of a trial "
+                "nor a config.json"]  # fmt: skip
+    if problems := fine_tuned.find_problems(folder, task):
+        return problems
+    names = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
+    configs = [backbone.load_config(name) for name in (str(folder), trial.backbone)]
+    values = [{name: getattr(config, name) for name in names} for config in configs]
+    return [
+        f"its {name} is {values[0][name]}, that of {trial.backbone} {values[1][name]}; give the "
+        "folder as `backbone`"
+        for name in names
+        if values[0][name] != values[1][name]
+    ][:1]

@@ -40,7 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--workers", "0"], "--workers: got 0, expected >= 1"),
         (["--trials", "0"], "--trials: got 0, expected >= 1"),
         (["--seeds", "1", "1"], "--seeds: got [1, 1], expected different numbers"),
-        (["--warm-start", "nowhere"], "--warm-start: no folder 'nowhere', and no trial of that id"),
+        (["--start", "nowhere"], "--start: no folder 'nowhere', and no trial of that id"),
         (["--target", "good"], "--target: got 'good', expected a metric (0.885) or a share"),
         (["--target", "1.2x"], "--target: got 1.2x, which is above the dense baseline itself"),
         (["--target", "88.5"], "--target: got 88.5, but accuracy is at most 1"),

@@ -267,11 +267,13 @@ def test_trials_on_other_data_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     monkeypatch.setattr(earlier_trials, "load_all", lambda uri: result_table(*rows))
     options = frontier_study.FrontierOptions(task="text")
-    earlier = frontier_study.read_earlier(options, "one")
+    earlier = frontier_study.read_earlier(options, Data(task="text", data_dir="one"))
     assert [trial.data.data_dir for trial, _ in earlier] == ["one"]
     assert (earlier[0][1].metric_selection, earlier[0][1].status) == (0.4, Status.COMPLETED)
     resumed = frontier_study.FrontierOptions(task="text", name="before")
-    assert frontier_study.read_earlier(resumed, "one") == []  # its own are no earlier ones
+    assert (
+        frontier_study.read_earlier(resumed, Data(task="text", data_dir="one")) == []
+    )  # its own are no earlier ones
 
 
 def curve(*points: tuple[int, float, float | None]) -> list[Report]:

@@ -20,6 +20,7 @@ from bermo_ray.training.model import build_model
 from bermo_ray.training.reporter import run_locally
 from bermo_ray.training.setup import set_up
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial
+from tests.support.sentence_folders import sentence_folder, switches
 
 CPU = torch.device("cpu")
 
@@ -58,6 +59,23 @@ def test_cached_and_recomputed_give_the_same_numbers(
         assert a.metric == c.metric
     files = list(cache.glob("*.npy"))
     assert len(files) == (0 if name == "every_layer" else 3)  # its states change as it learns
+
+
+@pytest.mark.parametrize("name", ["last", "bermo"])
+def test_pooled_rows_keep_all_tokens(
+    tiny: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = sentence_folder(tiny, tmp_path / "sentences", switches("mean_tokens"))
+    trial = small(folder, fusion__name=name, epochs=2)
+    kept = run_locally(trial)
+    monkeypatch.setenv(CACHE_VARIABLE, "off")
+    for a, b in zip(kept, run_locally(trial), strict=True):
+        assert a.loss == pytest.approx(b.loss, abs=1e-4)
+        assert a.metric == b.metric
+    monkeypatch.setattr(features, "with_states", lambda model, data, size, device: data)
+    monkeypatch.setattr(features, "ReplayNetwork", lambda model, states: model.network)
+    for a, b in zip(kept, run_locally(trial), strict=True):  # by the stock forward itself
+        assert a.loss == pytest.approx(b.loss, abs=1e-4)
 
 
 def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,8 +193,8 @@ def test_dropping_from_a_trained_model_keeps_its_weights_and_its_alpha(
         check_trials([second.replace(warm_start=str(tmp_path / "second"), layer_drop__count=3)])
     for change, line in (
         ({"fusion__name": "last"}, "warm_start: its fusion is"),
-        ({"data__task": "entities"}, "warm_start: its labels"),
-        ({"warm_start": str(tmp_path / "none")}, "warm_start: no checkpoint of a trial in"),
+        ({"data__task": "entities"}, "warm_start: its head is sequence, the trial's token"),
+        ({"warm_start": str(tmp_path / "none")}, "warm_start: no checkpoint in"),
     ):
         with pytest.raises(UserError) as caught:
             check_trials([second.replace(**change)])
