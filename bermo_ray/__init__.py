@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bermo_ray.pruning.trainer_callback import PruningCallback
     from bermo_ray.results import frontier, load, load_all, query
     from bermo_ray.search.grid import Grid
     from bermo_ray.study import Study
@@ -33,6 +34,7 @@ _HOMES = {
         "Distillation", "Optimizer",
     ),
     "bermo_ray.training.reporter": ("Resources", "run_locally"),
+    "bermo_ray.pruning.trainer_callback": ("PruningCallback",),
     "bermo_ray.search.grid": ("Grid",),
     "bermo_ray.tracking.store": ("Store",),
     "bermo_ray.results": ("load", "load_all", "frontier", "query"),
@@ -51,6 +53,7 @@ __all__ = [
     "Magnitude",
     "Movement",
     "Optimizer",
+    "PruningCallback",
     "Resources",
     "SoftMovement",
     "Store",
