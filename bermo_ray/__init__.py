@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from bermo_ray.search.grid import Grid
     from bermo_ray.study import Study
     from bermo_ray.tracking.store import Store
-    from bermo_ray.training.reporter import Resources, run_locally
+    from bermo_ray.training.reporter import Resources
+    from bermo_ray.training.result import TrialResult, run
     from bermo_ray.trial import (
         L0,
         Data,
@@ -33,7 +34,8 @@ _HOMES = {
         "Trial", "Data", "Fusion", "LayerDrop", "Magnitude", "Movement", "SoftMovement", "L0",
         "Distillation", "Optimizer",
     ),
-    "bermo_ray.training.reporter": ("Resources", "run_locally"),
+    "bermo_ray.training.reporter": ("Resources",),
+    "bermo_ray.training.result": ("TrialResult", "run"),
     "bermo_ray.pruning.trainer_callback": ("PruningCallback",),
     "bermo_ray.search.grid": ("Grid",),
     "bermo_ray.tracking.store": ("Store",),
@@ -59,11 +61,12 @@ __all__ = [
     "Store",
     "Study",
     "Trial",
+    "TrialResult",
     "frontier",
     "load",
     "load_all",
     "query",
-    "run_locally",
+    "run",
 ]
 
 

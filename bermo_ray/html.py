@@ -5,6 +5,9 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 _CELL = "padding:0.15em 0.7em"
 
 
@@ -42,6 +45,19 @@ def _row(tag: str, cells: Sequence[Any], sides: dict[int, str]) -> str:
         for index, cell in enumerate(cells)
     )
     return f"<tr>{''.join(written)}</tr>"
+
+
+def rich_to_html(table: Table) -> str:
+    """A table made for a terminal as one for a notebook: the same cells, without their colours."""
+    right = [i for i, column in enumerate(table.columns) if column.justify == "right"]
+    columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
+    header = [_plain(column.header) for column in table.columns]
+    title = "" if table.title is None else _plain(table.title)
+    return to_html_table(header, zip(*columns, strict=True), title, right)
+
+
+def _plain(cell: Any) -> str:
+    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
 
 
 def to_html_image(png: bytes, description: str) -> str:

@@ -95,7 +95,7 @@ def test_bad_changes_are_told_with_the_nearest_name() -> None:
         ({"sed": 1}, "unknown key 'sed': did you mean seed?"),
         ({"optimizer.warmpu": 1}, "unknown key 'optimizer.warmpu': did you mean optimizer.warmup"),
         ({"pruning": {"lamda": 1}}, "unknown key 'pruning.lamda': "),
-        ({"pruning": "lO"}, "unknown pruning.method 'lO': did you mean l0?"),
+        ({"pruning": "movment"}, "unknown pruning.method 'movment': did you mean movement"),
         ({"optimizer": "adam"}, "optimizer: got 'adam', expected an object"),
         ({"seed": object}, "got <class 'object'>, expected plain values"),
     ):
