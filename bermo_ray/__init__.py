@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bermo_ray.pruning.trainer_callback import PruningCallback
     from bermo_ray.results import frontier, load, load_all, query
+    from bermo_ray.results.study_results import Frontier, Results
     from bermo_ray.search.grid import Grid
     from bermo_ray.study import Study
     from bermo_ray.tracking.store import Store
@@ -40,6 +41,7 @@ _HOMES = {
     "bermo_ray.search.grid": ("Grid",),
     "bermo_ray.tracking.store": ("Store",),
     "bermo_ray.results": ("load", "load_all", "frontier", "query"),
+    "bermo_ray.results.study_results": ("Frontier", "Results"),
     "bermo_ray.study": ("Study",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -49,6 +51,7 @@ __all__ = [
     "L0",
     "Data",
     "Distillation",
+    "Frontier",
     "Fusion",
     "Grid",
     "LayerDrop",
@@ -57,6 +60,7 @@ __all__ = [
     "Optimizer",
     "PruningCallback",
     "Resources",
+    "Results",
     "SoftMovement",
     "Store",
     "Study",

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -331,7 +330,7 @@ def _run_trials(session: Session[O]) -> pa.Table:
     _print_sources(session)
     _print_taken(session.study.known_trials(session.options.resume))
     try:
-        table = session.study.run(session.options.resume)
+        table = session.study.run(session.options.resume).table
     except StudyInterrupted:
         _print_resume_hint(session)
         sys.exit(EXIT_INTERRUPTED)
@@ -339,16 +338,7 @@ def _run_trials(session: Session[O]) -> pa.Table:
     taken = len(session.study.taken)
     more = f", {taken} taken from earlier studies" if taken else ""
     session.print(f"{table.num_rows - taken} trials ended in {took}{more}")
-    return in_plan_order(table, session.study.plan)
-
-
-def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:
-    """The rows of a grid as it lists its trials, for they start and end in any order; of a search
-    as they are."""
-    if not isinstance(plan, Grid):
-        return table
-    ids = pa.array([trial.id for trial in plan.trials])
-    return table.take(pc.sort_indices(pc.index_in(table["trial_id"], ids)))
+    return table
 
 
 def _print_sources(session: Session[O]) -> None:

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from bermo_ray.command_line.shell import in_plan_order
 from bermo_ray.search.grid import Grid
+from bermo_ray.study import in_plan_order
 from bermo_ray.trial import Trial
 
 

@@ -23,6 +23,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.models.assembly import AssembledModel, assemble
 from bermo_ray.models.backbone import embedding_module
 from bermo_ray.models.stock import load_stock
+from bermo_ray.pruning.pruner import prunable_matrices
 from bermo_ray.pruning.trainer_callback import SCORES_FILE, PruningCallback
 from bermo_ray.tasks.registry import get_task
 from bermo_ray.training import checkpoint
@@ -40,9 +41,9 @@ UNCLIPPED, CLIPPED = 1e9, 0.05
 METHODS: list[Pruning] = [
     Magnitude(final_density=0.3),
     Movement(final_density=0.3, scope="global"),
-    SoftMovement(multiplier=20.0, final_threshold=0.5),
-    L0(multiplier=20.0, initial_score=-2.0),
-    L0(target_density=0.5, initial_score=-2.0),
+    SoftMovement(multiplier=0.01, final_threshold=0.5),
+    L0(multiplier=0.01, initial_score=0.0),
+    L0(target_density=0.5, initial_score=0.0),
 ]
 METHOD_NAMES = ["magnitude", "movement", "soft_movement", "l0", "l0_target"]
 
@@ -50,7 +51,7 @@ METHOD_NAMES = ["magnitude", "movement", "soft_movement", "l0", "l0_target"]
 def pruned_trial(tiny: str, settings: Pruning, max_norm: float = UNCLIPPED) -> Trial:
     """Two epochs of six steps, evaluated after every one of them."""
     optimizer = Optimizer(
-        learning_rate=1e-3, score_learning_rate=0.1, warmup=WARMUP, max_gradient_norm=max_norm
+        learning_rate=1e-3, score_learning_rate=0.5, warmup=WARMUP, max_gradient_norm=max_norm
     )
     base = small_trial(tiny, pruning=None, fusion=Fusion(), optimizer=optimizer)
     return base.replace(pruning=settings, evaluations_per_epoch=6)
@@ -148,7 +149,7 @@ def test_a_run_is_that_of_our_own_loop(tiny: str, tmp_path: Path, settings: Prun
     # Masks: as many weights are left after each of the twelve steps.
     remaining = [entry["remaining"] for entry in trainer.state.log_history if "loss" in entry]
     assert remaining == [report.remaining for report in reports]
-    assert remaining[-1] < 0.9
+    assert 0.1 < remaining[-1] < 0.9
     # Weights and scores to the bit; and the model that is left is the one our checkpoint gives.
     ours = load_trained(tmp_path / "ours").model.network.state_dict()
     assert_close(ours, trainer.model.state_dict(), atol=0)
@@ -251,16 +252,20 @@ def test_a_resumed_run_ends_as_one_in_one_go(tiny: str, tmp_path: Path) -> None:
 
 
 def test_the_best_checkpoint_comes_with_its_masks(tiny: str, tmp_path: Path) -> None:
-    trial = pruned_trial(tiny, METHODS[3])
+    trial = pruned_trial(tiny, METHODS[1])
     trainer, _, _ = make_trainer(
         trial, tmp_path, eval_strategy="steps", eval_steps=4, save_strategy="steps", save_steps=4,
         load_best_model_at_end=True, per_device_eval_batch_size=1,
     )  # fmt: skip
     trainer.train()
     losses = {e["step"]: e["eval_loss"] for e in trainer.state.log_history if "eval_loss" in e}
+    density = {e["step"]: e["density"] for e in trainer.state.log_history if "density" in e}
     best = min(losses, key=lambda step: losses[step])
-    assert trainer.state.best_global_step == best
+    assert best == trainer.state.best_global_step < STEPS
     assert trainer.evaluate()["eval_loss"] == losses[best]
+    matrices = prunable_matrices(trainer.model.bert.encoder.layer).values()
+    kept = sum(int(matrix.count_nonzero()) for matrix in matrices)
+    assert kept / sum(matrix.numel() for matrix in matrices) == density[best] > density[STEPS]
 
 
 class NoEncoder(nn.Module):
