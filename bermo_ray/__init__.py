@@ -9,11 +9,14 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bermo_ray.pruning.trainer_callback import PruningCallback
     from bermo_ray.results import frontier, load, load_all, query
+    from bermo_ray.results.study_results import Frontier, Results
     from bermo_ray.search.grid import Grid
     from bermo_ray.study import Study
     from bermo_ray.tracking.store import Store
-    from bermo_ray.training.reporter import Resources, run_locally
+    from bermo_ray.training.reporter import Resources
+    from bermo_ray.training.result import TrialResult, run
     from bermo_ray.trial import (
         L0,
         Data,
@@ -32,10 +35,13 @@ _HOMES = {
         "Trial", "Data", "Fusion", "LayerDrop", "Magnitude", "Movement", "SoftMovement", "L0",
         "Distillation", "Optimizer",
     ),
-    "bermo_ray.training.reporter": ("Resources", "run_locally"),
+    "bermo_ray.training.reporter": ("Resources",),
+    "bermo_ray.training.result": ("TrialResult", "run"),
+    "bermo_ray.pruning.trainer_callback": ("PruningCallback",),
     "bermo_ray.search.grid": ("Grid",),
     "bermo_ray.tracking.store": ("Store",),
     "bermo_ray.results": ("load", "load_all", "frontier", "query"),
+    "bermo_ray.results.study_results": ("Frontier", "Results"),
     "bermo_ray.study": ("Study",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -45,22 +51,26 @@ __all__ = [
     "L0",
     "Data",
     "Distillation",
+    "Frontier",
     "Fusion",
     "Grid",
     "LayerDrop",
     "Magnitude",
     "Movement",
     "Optimizer",
+    "PruningCallback",
     "Resources",
+    "Results",
     "SoftMovement",
     "Store",
     "Study",
     "Trial",
+    "TrialResult",
     "frontier",
     "load",
     "load_all",
     "query",
-    "run_locally",
+    "run",
 ]
 
 

@@ -2,17 +2,9 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Section(BaseModel):
-    """Settings that are frozen and checked."""
-
-    # strict: "3" is not 3, and True is not 1; extra="forbid": a misspelt key never passes unseen.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
-    )
-
+from bermo_ray.validation import Section
 
 Kind = Literal["classification", "regression", "tags", "span", "masked"]
 

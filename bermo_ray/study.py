@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bermo_ray.errors import StudyInterrupted, UserError
@@ -30,6 +31,7 @@ from bermo_ray.results.report import (
     write_report,
 )
 from bermo_ray.results.study_note import StudyNote, measure_study
+from bermo_ray.results.study_results import Results
 from bermo_ray.results.table import load
 from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
 from bermo_ray.search import in_process
@@ -205,16 +207,22 @@ class Study:
             raise UserError(*dict.fromkeys(problems))
         self._is_checked = True
 
-    def run(self, resume: bool = False) -> pa.Table:
-        """Runs the trials and gives the results table.
+    def run(self, resume: bool = False) -> Results:
+        """Runs the trials and gives the results.
 
         Args:
             resume: Goes on with the interrupted study of this name.
+
+        Returns:
+            The trials as ``table``: of a grid as it lists them, of a search as they started.
 
         Raises:
             UserError: as :meth:`check`; the backend can't run the trials; nothing to resume.
             StudyInterrupted: it was stopped; what is done is kept.
         """
+        return Results(in_plan_order(self._run_trials(resume), self.plan))
+
+    def _run_trials(self, resume: bool) -> pa.Table:
         if not self._is_checked:
             self.check(resume)
         self._is_checked = False  # a second run of this study is another one
@@ -423,6 +431,15 @@ def _write_text(file: Path, text: str) -> Path:
     partial_file = file.with_suffix(".partial")
     partial_file.write_text(text)
     return partial_file.replace(file)
+
+
+def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:
+    """The rows of a grid as it lists its trials, for they start and end in any order; of a search
+    as they are."""
+    if not isinstance(plan, Grid):
+        return table
+    ids = pa.array([trial.id for trial in plan.trials])
+    return table.take(pc.sort_indices(pc.index_in(table["trial_id"], ids)))
 
 
 def find_problems(name: str, resources: Resources, store: Store, resume: bool) -> list[str]:

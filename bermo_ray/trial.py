@@ -4,29 +4,47 @@ A Trial says *what* is trained; where it runs (workers, GPUs, storage) is the st
 the same Trial gives the same numbers on a laptop and on a cluster at the same world size.
 """
 
-import copy
 import hashlib
 import json
-import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    field_validator,
-    model_validator,
+from pydantic import Field, ValidationError, model_validator
+
+from bermo_ray.changes import combine, lay_over, to_plain
+from bermo_ray.data_section import Data
+from bermo_ray.errors import UserError
+from bermo_ray.html import to_html_table
+from bermo_ray.pruning_settings import (
+    L0,
+    PRUNING_SETTINGS,
+    Magnitude,
+    Movement,
+    Penalized,
+    Pruning,
+    PruningSection,
+    Ranked,
+    SoftMovement,
 )
-from pydantic_core import ErrorDetails
+from bermo_ray.validation import Section, describe_problems
 
-from bermo_ray.data_section import Data as Data
-from bermo_ray.data_section import Section
-from bermo_ray.data_section import UserData as UserData
-from bermo_ray.errors import UserError, unknown
+__all__ = [
+    "L0",
+    "PRUNING_SETTINGS",
+    "SECTION_NAMES",
+    "Data",
+    "Distillation",
+    "Fusion",
+    "LayerDrop",
+    "Magnitude",
+    "Movement",
+    "Optimizer",
+    "Penalized",
+    "Pruning",
+    "Ranked",
+    "SoftMovement",
+    "Trial",
+]
 
 
 class Fusion(Section):
@@ -82,122 +100,6 @@ class LayerDrop(Section):
         return self
 
 
-class Pruning(Section):
-    """What every pruning method has; a method's own settings are a subclass in
-    :data:`PRUNING_SETTINGS`, told apart by ``method`` (docs/methods.md §2)."""
-
-    method: str
-    flat_start: int = Field(
-        1, ge=0, description="steps before anything is pruned, in multiples of the warm-up"
-    )
-    flat_end: int = Field(
-        1, ge=0, description="steps at full sparsity, in multiples of the warm-up"
-    )
-    name_pattern: str | None = Field(
-        None, description="regular expression: mask only matrices whose name matches somewhere"
-    )
-
-    @property
-    def schedule_ends(self) -> tuple[float, float]:
-        """θ_i and θ_f, between which the schedule goes."""
-        return 1.0, 1.0
-
-    @field_validator("name_pattern")
-    @classmethod
-    def _pattern_compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-        return pattern
-
-
-class Ranked(Pruning):
-    """Methods that keep a given fraction v of the weights, the highest ranked."""
-
-    initial_density: float = Field(1.0, gt=0, le=1, description="fraction v kept at the start")
-    final_density: float = Field(0.1, gt=0, le=1, description="fraction v kept at the end")
-    scope: Literal["local", "global"] = Field(
-        "local", description="rank within each matrix, or over all of them"
-    )
-
-    @property
-    def schedule_ends(self) -> tuple[float, float]:
-        return self.initial_density, self.final_density
-
-
-class Magnitude(Ranked):
-    """Keeps the largest weights by absolute value."""
-
-    method: Literal["magnitude"] = "magnitude"
-
-
-class Movement(Ranked):
-    """Keeps the weights with the largest learned scores."""
-
-    method: Literal["movement"] = "movement"
-
-
-class Penalized(Pruning):
-    """Methods whose sparsity comes from the penalty λ·R; λ is given, or learned so that the run
-    ends at ``target_density``."""
-
-    multiplier: float = Field(50.0, ge=0, description="λ at the end of the schedule")
-    penalty: Literal["matrix", "weight"] = Field(
-        "matrix", description="R is a mean over matrices (as in the reference) or over weights"
-    )
-    target_density: float | None = Field(
-        None, gt=0, lt=1, description="density to reach; λ is then learned in the run"
-    )
-    multiplier_rate: float = Field(
-        2500.0, gt=0, description="rate of ascent on a learned λ, over a whole run"
-    )
-
-
-class SoftMovement(Penalized):
-    """Keeps a weight while σ(S) > τ; τ rises along the schedule (BERMo, Table 10)."""
-
-    method: Literal["soft_movement"] = "soft_movement"
-    initial_threshold: float = Field(0.0, ge=0, lt=1, description="τ at the start")
-    final_threshold: float = Field(0.1, gt=0, lt=1, description="τ at the end")
-
-    @property
-    def schedule_ends(self) -> tuple[float, float]:
-        return self.initial_threshold, self.final_threshold
-
-
-class L0(Penalized):
-    """Hard concrete gates; λ is constant over the run."""
-
-    method: Literal["l0"] = "l0"
-    initial_score: float = Field(
-        2.197, description="scores at the start: σ(S) = 0.9, so that a gate is open with P = 0.98"
-    )
-
-
-# Method -> the type of its settings. A plug-in adds its own here (CONTRIBUTING.md).
-PRUNING_SETTINGS: dict[str, type[Pruning]] = {
-    "magnitude": Magnitude,
-    "movement": Movement,
-    "soft_movement": SoftMovement,
-    "l0": L0,
-}
-
-
-def _pruning_by_method(value: Any, handler: ValidatorFunctionWrapHandler) -> Pruning:
-    """Validates a section by the type that its ``method`` names; ``l0`` where it names none."""
-    if not isinstance(value, Mapping):
-        checked: Pruning = handler(value)
-        return checked
-    method = value.get("method", "l0")
-    if method not in PRUNING_SETTINGS:
-        raise ValueError(unknown("pruning.method", str(method), PRUNING_SETTINGS))
-    return PRUNING_SETTINGS[method].model_validate_json(json.dumps(dict(value)))
-
-
-PruningSection = Annotated[SerializeAsAny[Pruning], WrapValidator(_pruning_by_method)]
-
-
 class Distillation(Section):
     """Loss `alpha_ce·CE + alpha_kd·T²·KL(teacher, student)` (both α: BERMo, Table 11)."""
 
@@ -220,6 +122,16 @@ class Optimizer(Section):
     weight_decay: float = Field(0.0, ge=0)
     warmup: int | float = Field(0.1, ge=0, description="steps if >= 1, else share of all steps")
     max_gradient_norm: float = Field(1.0, gt=0, description="over all parameters together")
+
+
+# What a section goes by: the field that a plain string stands for.
+SECTION_NAMES = {
+    "data": "task",
+    "fusion": "name",
+    "layer_drop": "strategy",
+    "pruning": "method",
+    "distillation": "teacher",
+}
 
 
 class Trial(Section):
@@ -293,31 +205,78 @@ class Trial(Section):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise UserError(*_every_problem(text, error)) from None
+            raise UserError(
+                *describe_problems(cls, text, error, {"pruning": PRUNING_SETTINGS})
+            ) from None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Trial":
         """A Trial from nested plain values; see :meth:`from_json` for what bad input gets."""
-        return cls.from_json(json.dumps(values))
+        return cls.from_json(json.dumps(values, default=to_plain))
 
-    def replace(self, **changes: Any) -> "Trial":
-        """A copy with some fields changed; ``__`` goes into a section.
+    def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> "Trial":
+        """A copy with some fields changed.
 
-        >>> Trial().replace(seed=1, optimizer__learning_rate=1e-4).seed
-        1
+        A section is given whole (``fusion=Fusion(name="bermo")``, ``pruning=None``), as a mapping
+        that is laid over it (``optimizer={"warmup": 0}``), or by what it goes by:
+        ``fusion="bermo"`` is short for ``fusion={"name": "bermo"}``, and so with the task of
+        ``data``, the method of ``pruning``, the strategy of ``layer_drop`` and the teacher of
+        ``distillation``. Another method of pruning begins with its own defaults.
+
+        >>> Trial().replace(seed=1, fusion="bermo", optimizer={"warmup": 0}).fusion.name
+        'bermo'
+        >>> Trial().replace({"optimizer.warmup": 0}).optimizer.warmup
+        0
+
+        Args:
+            changes: By names that may be dotted, as ``--set`` and records have them.
+            fields: The same by keyword; they come after ``changes``.
+
+        Raises:
+            UserError: As :meth:`from_json`.
         """
         values = self.model_dump(mode="json")
-        for key, value in changes.items():
-            *path, last = key.split("__")
-            section = values
-            for name in path:
-                if section.get(name) is None:
-                    section[name] = {}
-                section = section[name]
-            # Copied, for a later key may go into what an earlier one brought.
-            is_section = isinstance(value, BaseModel)
-            section[last] = value.model_dump(mode="json") if is_section else copy.deepcopy(value)
+        for change in (changes or {}, fields):
+            dotted = {name.replace("__", "."): value for name, value in change.items()}
+            values = lay_over(values, dotted, SECTION_NAMES)
         return Trial.from_dict(values)
+
+    def vary(
+        self, changes: Mapping[str, Iterable[Any]] | None = None, /, **fields: Any
+    ) -> list["Trial"]:
+        """All combinations of some fields' values; the first field varies slowest.
+
+        >>> [t.seed for t in Trial().vary(fusion=["last", "bermo"], seed=range(3))]
+        [0, 1, 2, 0, 1, 2]
+        >>> [t.pruning.multiplier for t in Trial().vary(pruning={"multiplier": [1.0, 10.0]})]
+        [1.0, 10.0]
+
+        Args:
+            changes: The values of each field, by names that may be dotted.
+            fields: The same by keyword; of a section, a mapping of its fields' values, or a list of
+                what :meth:`replace` takes for it.
+
+        Raises:
+            UserError: A field without several values to choose from; else as :meth:`from_json`.
+        """
+        return [self.replace(chosen) for chosen in combine({**(changes or {}), **fields})]
+
+    def describe_changes(self) -> dict[str, Any]:
+        """What differs from the default trial, as ``section.field``; what a section goes by is
+        always there."""
+        values, default = self.flat(), Trial().flat()
+        named = {f"{section}.{field}" for section, field in SECTION_NAMES.items()}
+        return {
+            name: value
+            for name, value in values.items()
+            if (value != default.get(name) or name in named) and (value is not None)
+        }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its identity and what differs from the default trial."""
+        return to_html_table(
+            ("field", "value"), self.describe_changes().items(), f"Trial {self.id}"
+        )
 
     @property
     def id(self) -> str:
@@ -368,61 +327,3 @@ def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             out[prefix + key] = json.dumps(value) if isinstance(value, list) else value
     return out
-
-
-def _every_problem(text: str, error: ValidationError) -> list[str]:
-    """Pydantic checks a section as a whole only once its fields are right, so what is wrong is put
-    back to its default and the rest checked again, until nothing new comes up."""
-    lines = [_line(item) for item in error.errors()]
-    values = json.loads(text) if error.errors()[0]["loc"] else None
-    while values is not None:
-        for item in error.errors():
-            *path, last = item["loc"]
-            section = values
-            for name in path:
-                section = section.get(name, {}) if isinstance(section, dict) else {}
-            if isinstance(section, dict):
-                section.pop(last, None)
-        try:
-            Trial.model_validate_json(json.dumps(values))
-            break
-        except ValidationError as again:
-            new_lines = [line for item in again.errors() if (line := _line(item)) not in lines]
-            lines += new_lines
-            error = again
-            if not new_lines or not error.errors()[0]["loc"]:
-                break
-    return lines
-
-
-def _line(item: ErrorDetails) -> str:
-    """One of pydantic's findings in a short line, with the nearest name for an unknown key."""
-    path = [str(part) for part in item["loc"]]
-    field = ".".join(path)
-    if item["type"] == "extra_forbidden":
-        *parents, last = path
-        owners = [m for m, kind in PRUNING_SETTINGS.items() if last in kind.model_fields]
-        if parents == ["pruning"] and owners:
-            return f"{field}: only {' and '.join(owners)} have it, not this method"
-        return unknown("key", field, _known_keys(parents))
-    message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "value_error":
-        if not field or message.startswith(("unknown ", f"{field}.")):
-            return message
-        names_its_field = re.match(r"\w+: ", message) and field in Trial.model_fields
-        return f"{field}.{message}" if names_its_field else f"{field}: {message}"
-    message = (message[0].lower() + message[1:]).replace("input should be", "expected")
-    return f"{field or 'trial'}: got {item['input']!r}, {message}"
-
-
-def _known_keys(path: list[str]) -> list[str]:
-    """The keys of the section at that path; of pruning, those of all methods."""
-    sections: list[type[BaseModel]] = [Trial]
-    for name in path:
-        annotation = sections[0].model_fields[name].annotation
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        sections = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
-    if path == ["pruning"]:
-        sections = list(PRUNING_SETTINGS.values())
-    names = dict.fromkeys(name for section in sections for name in section.model_fields)
-    return [".".join([*path, name]) for name in names]

@@ -75,7 +75,7 @@ def test_what_a_plugin_defines_reaches_rays_workers(
         Study("s", Grid([Trial().replace(data__task="dog_first")]), store=Store(tmp_path)).check()
     plugins.load_plugins(PLUGINS)
     study = Study("s", Grid(plugin_trials(tiny)), store=Store(tmp_path), plugins=PLUGINS)
-    rows = study.run().to_pylist()
+    rows = study.run().table.to_pylist()
     fused, pruned = sorted(rows, key=lambda row: row["method"])  # two at once: any may start first
     assert [row["reason"] for row in (fused, pruned) if row["status"] == "failed"] == []
     assert (fused["task"], fused["fusion"]) == ("dog_first", "last_two")
@@ -85,7 +85,7 @@ def test_what_a_plugin_defines_reaches_rays_workers(
 def test_the_plugin_examples_train_in_this_process(folder: Path, tiny: str, tmp_path: Path) -> None:
     plugins.load_plugins(PLUGINS)
     study = Study("s", Grid(plugin_trials(tiny)), store=Store(tmp_path), backend="process")
-    rows = study.run().to_pylist()
+    rows = study.run().table.to_pylist()
     assert all(Status(row["status"]).measured for row in rows)
     assert rows[1]["density"] == 0.5
 
@@ -125,7 +125,7 @@ def test_the_plan_stops_when_the_metric_no_longer_rises(
     data = Data(task="tense", train_rows=32, dev_rows=20)
     base = Trial(data=data, backbone=tiny, batch_size=16)
     study = Study("s", plan_type(base), store=Store(tmp_path), backend="process")
-    table = study.run()
+    table = study.run().table
     assert study.plan.finished
     assert study.plan.ask() is None
     epochs, metrics = (table[name].to_pylist() for name in ("epochs", "metric_selection"))

@@ -56,7 +56,7 @@ def test_a_plan_gives_the_same_table_in_this_process_and_on_ray(
     monkeypatch.setenv("RAY_ADDRESS", "local")
     tables = [
         # One at a time, so that searches are told in the same order.
-        Study("s", make_plan(tiny), store=Store(tmp_path / backend), backend=backend, concurrent=1).run()  # type: ignore[arg-type]  # noqa: E501
+        Study("s", make_plan(tiny), store=Store(tmp_path / backend), backend=backend, concurrent=1).run().table  # type: ignore[arg-type]  # noqa: E501
         for backend in ("process", "ray")
     ]  # fmt: skip
     assert tables[0].num_rows >= 4 + 6
@@ -71,7 +71,7 @@ def test_it_runs_in_a_thread_and_publishes_what_it_found(tiny: str, tmp_path: Pa
         "mine", Grid(trials), store=Store(tmp_path), backend="process", settings={"x": (1, 2)}
     )
     tables: list[pa.Table] = []
-    thread = threading.Thread(target=lambda: tables.append(study.run()))
+    thread = threading.Thread(target=lambda: tables.append(study.run().table))
     thread.start()
     thread.join(timeout=120)
     (table,) = tables
@@ -121,7 +121,7 @@ def test_its_own_run_is_closed_whatever_happens_and_it_can_be_resumed(
     before = results.load("s", study.uri).to_pylist()
     assert len(before) == 2
     again = Study("s", Grid(trials), store=Store(tmp_path), backend="process").run(resume=True)
-    rows = again.to_pylist()
+    rows = again.table.to_pylist()
     assert [row["seed"] for row in rows] == [0, 1, 2]
     assert rows[0] == before[0]  # not run again
     assert find_study(study.uri, "s").data.tags["bermo.status"] == "completed"  # type: ignore[union-attr]
@@ -142,7 +142,7 @@ def test_a_trial_that_raises_is_a_row_and_the_others_go_on(
     monkeypatch.setattr(in_process, "train", sometimes)
     trials = [base_trial(tiny, seed=seed) for seed in (0, 1)]
     study = Study("s", Grid(trials), store=Store(tmp_path), backend="process")
-    failed, other = study.run().to_pylist()
+    failed, other = study.run().table.to_pylist()
     assert (failed["status"], failed["reason"]) == ("failed", "ValueError: no such thing")
     assert Status(other["status"]).measured
 
@@ -200,7 +200,7 @@ def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(tmp_path
     assert plan.earlier == []
     resumed = study("first", plan)
     resumed.listeners = [KnownTrials(known)]
-    assert resumed.run(resume=True)["method"].to_pylist() == ["dense"] * 2 + ["l0"] * 4
+    assert resumed.run(resume=True).table["method"].to_pylist() == ["dense"] * 2 + ["l0"] * 4
     assert known == ["00000", "00001"]  # the pruned one was cut off while it was told
     # A new study of that kind does learn from them.
     third = plan_frontier(replace(options, name="third"), "l0")
@@ -282,7 +282,7 @@ def test_trials_of_earlier_studies_are_taken_not_run_again(tiny: str, tmp_path: 
 
     def run(name: str, wanted: list[Trial], **more: Any) -> tuple[Study, pa.Table]:
         study = Study(name, Grid(wanted), store=Store(tmp_path), backend="process", **more)
-        return study, study.run()
+        return study, study.run().table
 
     _, first = run("first", trials[:2])
     study, table = run("second", trials)
@@ -320,6 +320,6 @@ def test_an_interrupted_study_knows_what_it_knew_at_its_start(tiny: str, tmp_pat
         Study("second", Interrupting(trials), store=store, backend="process").run()
     Study("meanwhile", Grid(trials[2:]), store=store, backend="process").run()
     study = Study("second", Grid(trials), store=store, backend="process")
-    table = study.run(resume=True)
+    table = study.run(resume=True).table
     assert [known.trial.seed for known in study.taken] == [0]  # not seed 2, which came later
     assert table["study"].to_pylist() == ["first", "second", "second"]

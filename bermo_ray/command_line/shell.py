@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -396,7 +395,7 @@ def _run_trials(session: Session[O]) -> pa.Table:
     if session.options.backend == "ray":
         session.print("starting Ray ...")
     try:
-        table = session.study.run(session.options.resume)
+        table = session.study.run(session.options.resume).table
     except StudyInterrupted:
         _print_resume_hint(session)
         sys.exit(EXIT_INTERRUPTED)
@@ -408,7 +407,7 @@ def _run_trials(session: Session[O]) -> pa.Table:
         session.console.print(line)
     if not any(Status(status).measured for status in table["status"].to_pylist()):
         sys.exit(EXIT_ALL_FAILED)
-    return in_plan_order(table, session.study.plan)
+    return table
 
 
 def describe_ends(table: pa.Table, most_lines: int = 5) -> list[str]:
@@ -429,15 +428,6 @@ def describe_ends(table: pa.Table, most_lines: int = 5) -> list[str]:
         lines.append(f"  {count} {status}: {reason}")
     left_out = sum(count for _, count in others.most_common()[most_lines:])
     return [*lines, *([f"  {left_out} more: see `bermo-ray table`"] if left_out else [])]
-
-
-def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:
-    """The rows of a grid as it lists its trials, for they start and end in any order; of a search
-    as they are."""
-    if not isinstance(plan, Grid):
-        return table
-    ids = pa.array([trial.id for trial in plan.trials])
-    return table.take(pc.sort_indices(pc.index_in(table["trial_id"], ids)))
 
 
 def _print_sources(session: Session[O]) -> None:

@@ -147,7 +147,7 @@ class Pruner:
         """
         self._need("attached", "step")
         self.now = t
-        with self._masked(training=True) as dense:
+        with self.masked(training=True) as dense:
             yield
             forms = [m.weight.data for m in self.matrices]  # their memory becomes the scores' grads
         with torch.no_grad():
@@ -272,12 +272,14 @@ class Pruner:
         if self._inside:
             yield
             return
-        with torch.no_grad(), self._masked(training=False):
+        with torch.no_grad(), self.masked(training=False):
             yield
 
     @contextmanager
-    def _masked(self, training: bool) -> Iterator[list[torch.Tensor]]:
-        """The model on masked weights; gives the dense ones, and puts them back at the end."""
+    def masked(self, training: bool) -> Iterator[list[torch.Tensor]]:
+        """Within: the model on the masked weights of a training step or of an evaluation. Gives the
+        dense ones, and puts them back at the end; :meth:`step` and :meth:`frozen` are made of it.
+        """
         dense = [m.weight.data for m in self.matrices]
         with torch.no_grad():
             self._update_cuts()

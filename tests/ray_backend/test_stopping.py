@@ -40,7 +40,7 @@ def test_a_stopped_trial_is_a_row_and_the_next_one_runs(
     )  # fmt: skip
     plan = GivesUp([base.replace(seed=seed) for seed in range(3)])
     study = Study("s", plan, store=Store(tmp_path), backend=backend, concurrent=1)  # type: ignore[arg-type]
-    rows = study.run().to_pylist()
+    rows = study.run().table.to_pylist()
     assert study.plan is plan
     assert rows == results.load("s", study.uri).to_pylist()
     assert [r["status"] == "stopped" for r in rows] == [False, True, False]
