@@ -11,7 +11,7 @@ from bermo_ray.trial import L0, Trial
 
 def trial(number: int, fusion: str, pruned: bool = True) -> Trial:
     pruning = L0(multiplier=10.0) if pruned else None
-    return Trial(pruning=pruning, seed=number).replace(fusion__name=fusion)
+    return Trial(pruning=pruning, seed=number).replace(fusion=fusion)
 
 
 def screen(terminal: bool) -> tuple[Display, io.StringIO]:

@@ -18,8 +18,8 @@ from bermo_ray.search.trial_names import (
 )
 from bermo_ray.trial import L0, LayerDrop, Magnitude, Movement, SoftMovement, Trial
 
-DENSE = Trial().replace(optimizer__learning_rate=1e-3, optimizer__score_learning_rate=0.1)
-PRUNED = DENSE.replace(pruning=L0(multiplier=10.0), fusion__name="bermo")
+DENSE = Trial().replace(optimizer={"learning_rate": 1e-3, "score_learning_rate": 0.1})
+PRUNED = DENSE.replace(pruning=L0(multiplier=10.0), fusion="bermo")
 DROPPED = DENSE.replace(layer_drop=LayerDrop(count=2))
 RANKED = DENSE.replace(pruning=Magnitude(final_density=0.15))
 
@@ -36,17 +36,17 @@ def test_fields_of_a_section_are_compared_among_the_trials_that_have_it() -> Non
     assert pick_varied_values(PRUNED, varied) == {
         "pruning.method": "l0", "fusion.name": "bermo", "seed": 0,
     }  # fmt: skip
-    other = PRUNED.replace(pruning=SoftMovement(multiplier=10.0), fusion__name="bermo")
+    other = PRUNED.replace(pruning=SoftMovement(multiplier=10.0), fusion="bermo")
     assert {"pruning.method"} <= find_varied_fields([PRUNED, other])
 
 
 def test_a_search_varies_its_ranges_but_for_single_points() -> None:
     arms = {"last": DENSE.replace(pruning=L0(multiplier=10.0)), "bermo": PRUNED}
     ranges = {
-        "pruning__multiplier": LogUniform(1, 100),
-        "optimizer__score_learning_rate": LogUniform(0.1, 0.1),
+        "pruning.multiplier": LogUniform(1, 100),
+        "optimizer.score_learning_rate": LogUniform(0.1, 0.1),
     }
-    plan = FrontierSearch(Space(arms, ranges, "pruning__multiplier"), 3, (0, 1))
+    plan = FrontierSearch(Space(arms, ranges, "pruning.multiplier"), 3, (0, 1))
     expected = {"fusion.name", "pruning", "pruning.multiplier", "seed"}
     assert plan.varied_fields() == expected
     assert ReusingPlan(plan, {}).varied_fields() == plan.varied_fields()

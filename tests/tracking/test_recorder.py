@@ -82,8 +82,8 @@ def test_after_a_resume_nothing_is_written_twice_and_what_was_missed_is_written(
 
 def test_a_run_is_named_by_what_varies_and_by_how_it_ended(tmp_path: Path) -> None:
     uri = store_uri(tmp_path)
-    pruned = Trial(pruning=L0(multiplier=10.0)).replace(fusion__name="bermo")
-    trials = {"a": pruned, "b": Trial(), "c": pruned.replace(pruning__multiplier=90.0)}
+    pruned = Trial(pruning=L0(multiplier=10.0)).replace(fusion="bermo")
+    trials = {"a": pruned, "b": Trial(), "c": pruned.replace(pruning={"multiplier": 90.0})}
     recorder = open_recorder(uri, "named", varied=find_varied_fields(trials.values()))
     for attempt, trial in trials.items():
         recorder.on_start(attempt, trial)

@@ -134,7 +134,7 @@ def test_a_trial_that_completed_has_a_model_with_its_metrics_and_data(
 def test_other_data_is_another_dataset() -> None:
     digests = {
         describe_data(trial).digest
-        for trial in (Trial(), Trial(seed=1), Trial().replace(data__train_rows=10))
+        for trial in (Trial(), Trial(seed=1), Trial().replace(data={"train_rows": 10}))
     }
     assert len(digests) == 2
 

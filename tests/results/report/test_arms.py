@@ -52,7 +52,7 @@ def test_dense_trials_are_the_right_end_of_every_arm_of_their_fusion() -> None:
 
 def test_recipes_are_told_by_the_settings_that_differ() -> None:
     fast = Trial(optimizer=Optimizer(learning_rate=1e-3))
-    slow = fast.replace(optimizer__learning_rate=1e-4)
+    slow = fast.replace(optimizer={"learning_rate": 1e-4})
     pruned = slow.replace(pruning=L0(multiplier=2.0), seed=5)
 
     def labels(*trials: Trial) -> list[str]:
@@ -62,7 +62,7 @@ def test_recipes_are_told_by_the_settings_that_differ() -> None:
     assert labels(fast, fast.replace(seed=7)) == ["last", "last"]
     # Of one pruned trial there is nothing that its own settings could differ from.
     assert labels(slow, pruned) == ["last, dense", "last, l0"]
-    stronger = pruned.replace(pruning__multiplier=3.0)
+    stronger = pruned.replace(pruning={"multiplier": 3.0})
     names = ["last, dense", "last, l0, multiplier 2.0", "last, l0, multiplier 3.0"]
     assert labels(slow, pruned, stronger) == names
 
