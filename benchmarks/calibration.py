@@ -43,9 +43,9 @@ from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.trial import L0, Penalized, Trial
 
 RANGES = {  # of tools/record_surface.py
-    "pruning__multiplier": LogUniform(1.0, 60.0),
-    "optimizer__learning_rate": LogUniform(1.5e-4, 3e-3),
-    "optimizer__score_learning_rate": LogUniform(1e-2, 2e-1),
+    "pruning.multiplier": LogUniform(1.0, 60.0),
+    "optimizer.learning_rate": LogUniform(1.5e-4, 3e-3),
+    "optimizer.score_learning_rate": LogUniform(1e-2, 2e-1),
 }
 REPETITIONS, TARGET_REPETITIONS = 200, 200  # of each kind of study
 FRONTIER_TRIALS, TARGET_TRIALS = 8, 16
@@ -162,8 +162,8 @@ def to_row(trial: Trial, report: Report) -> dict[str, Any]:
 def make_space(*arms: str) -> Space:
     """The box that the surfaces were recorded in."""
     base = Trial(pruning=L0())
-    named = {name: base.replace(fusion__name=name) for name in arms}
-    return Space(named, RANGES, "pruning__multiplier")
+    named = {name: base.replace(fusion=name) for name in arms}
+    return Space(named, RANGES, "pruning.multiplier")
 
 
 class Comparison(NamedTuple):

@@ -50,15 +50,15 @@ def make_changes(depth: int) -> dict[str, dict[str, Any]]:
     subsets |= {"last two": states[-2:], "no embeddings": states[1:]}
     return {
         UNCHANGED: {},
-        PLAIN: {"fusion__name": "last"},
-        "weights: raw": {"fusion__weighting": "raw"},
-        "gamma: fixed at 1": {"fusion__learn_gamma": False},
-        "alpha: from zeros": {"fusion__alpha_init": "zeros"},
-        **{f"norm: {name}": {"fusion__norm": name} for name in ("stack", "depth", "none")},
-        "dropout: 0": {"fusion__dropout": 0.0},
-        **{f"states: {name}": {"fusion__mixed_states": chosen} for name, chosen in subsets.items()},
-        "opening: one by one": {"fusion__opening_share": 0.5},
-        "mix: at every layer": {"fusion__name": "every_layer"},
+        PLAIN: {"fusion.name": "last"},
+        "weights: raw": {"fusion.weighting": "raw"},
+        "gamma: fixed at 1": {"fusion.learn_gamma": False},
+        "alpha: from zeros": {"fusion.alpha_init": "zeros"},
+        **{f"norm: {name}": {"fusion.norm": name} for name in ("stack", "depth", "none")},
+        "dropout: 0": {"fusion.dropout": 0.0},
+        **{f"states: {name}": {"fusion.mixed_states": chosen} for name, chosen in subsets.items()},
+        "opening: one by one": {"fusion.opening_share": 0.5},
+        "mix: at every layer": {"fusion.name": "every_layer"},
     }
 
 
@@ -71,7 +71,7 @@ def make_trials(options: Options) -> dict[str, list[Trial]]:
             raise UserError(f"backbones: {base.backbone} has {depth} layers, expected 5 or more")
         for name, change in make_changes(depth).items():
             if name in (UNCHANGED, PLAIN) or name.partition(":")[0] in options.choices:
-                trials.setdefault(name, []).append(base.replace(**change))
+                trials.setdefault(name, []).append(base.replace(change))
                 if name != UNCHANGED and trials[name][-1] == base:
                     raise UserError(f"set: it makes {name!r} the default; leave it out")
     return trials

@@ -47,7 +47,7 @@ def plan(options: Options, checkpoints: Mapping[str, str]) -> Grid:
     if options.teacher:
         return alone.make_grid([*pruned, *options.base_trials("movement", options.fusions)])
     folders = {(t.data.task, t.backbone): checkpoints[t.id] for t in teachers(options)}
-    taught = (t.replace(distillation__teacher=folders[t.data.task, t.backbone]) for t in pruned)
+    taught = (t.replace(distillation={"teacher": folders[t.data.task, t.backbone]}) for t in pruned)
     return alone.make_grid([*pruned, *taught])
 
 

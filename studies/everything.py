@@ -64,7 +64,7 @@ def plan(options: Options, checkpoints: Mapping[str, str]) -> Grid:
         small = mix_sizes(
             base, depth, options.sizes, options.counts, options.strategy, options.method
         )
-        trials += [*small, *(trial.replace(distillation__teacher=folder) for trial in small)]
+        trials += [*small, *(trial.replace(distillation={"teacher": folder}) for trial in small)]
     return alone.make_grid(trials)
 
 

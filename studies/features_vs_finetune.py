@@ -59,7 +59,7 @@ def make_arms(options: Options, fusion: str) -> Iterator[Trial]:
 def plan(options: Options) -> Grid:
     """Every fusion in the three arms, with few rows and with more."""
     return options.make_grid(
-        trial.replace(data__shots=shots)
+        trial.replace(data={"shots": shots})
         for shots in options.shot_counts or ((8, 128) if options.paper else (8, 64))
         for arms in zip(*(make_arms(options, fusion) for fusion in options.fusions), strict=True)
         for trial in arms

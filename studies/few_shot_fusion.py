@@ -45,7 +45,7 @@ def plan(options: Options) -> Grid:
     shot_counts = options.shot_counts or ((8, 16, 32, 64, 128) if options.paper else (8, 16, 64))
     epoch_counts = options.epoch_counts or ((25, 50, 75, 100) if options.paper else (10, 25))
     return options.make_grid(
-        trial.replace(epochs=epochs, data__shots=shots)
+        trial.replace(epochs=epochs, data={"shots": shots})
         for epochs in epoch_counts
         for shots in shot_counts
         for trial in options.base_trials("few_shot", options.fusions)

@@ -65,7 +65,7 @@ class Options(StudyOptions):
 def plan(options: Options) -> Grid:
     """Every language with every fusion, 100 rows, the encoder frozen."""
     tiers = parse_tiers(options.tiers)
-    changes = {"epochs": EPOCHS, "data__train_rows": None if options.shots else TRAIN_ROWS}
+    changes = {"epochs": EPOCHS, "data.train_rows": None if options.shots else TRAIN_ROWS}
     trials = [
         options.make_trial("few_shot", task, options.backbone, fusion, **changes)
         for tasks in tiers.values()

@@ -44,7 +44,7 @@ def plan(options: Options) -> LayerCountSearch:
     """A bracket for each task and encoder, from no layer dropped to all but one."""
     check_strategy(options.strategy)
     # One half of dev finds the counts and the other verifies them, in the paper too.
-    bases = options.lay_over(options.base_trials("layer_drop", data__whole_dev=False))
+    bases = options.lay_over(options.base_trials("layer_drop", data={"whole_dev": False}))
     most = [most_droppable(options.strategy, find_depth(base, options.paper)) for base in bases]
     pairs = list(zip(bases, most, strict=True))
     return LayerCountSearch(pairs, options.strategy, options.thresholds, options.seeds)

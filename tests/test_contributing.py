@@ -62,7 +62,7 @@ def plugin_trials(tiny: str) -> list[Trial]:
     pruned = base.replace(
         pruning={"method": "random", "initial_density": 0.5, "final_density": 0.5}
     )
-    return [base.replace(fusion__name="last_two"), pruned.replace(optimizer__warmup=0)]
+    return [base.replace(fusion="last_two"), pruned.replace(optimizer={"warmup": 0})]
 
 
 @pytest.mark.slow
@@ -72,7 +72,9 @@ def test_what_a_plugin_defines_reaches_rays_workers(
     """The folder is on this process's path alone: Ray has to bring the modules along."""
     monkeypatch.setenv("RAY_ADDRESS", "local")
     with pytest.raises(UserError, match="unknown task 'dog_first'"):
-        Study("s", Grid([Trial().replace(data__task="dog_first")]), store=Store(tmp_path)).check()
+        Study(
+            "s", Grid([Trial().replace(data={"task": "dog_first"})]), store=Store(tmp_path)
+        ).check()
     plugins.load_plugins(PLUGINS)
     study = Study("s", Grid(plugin_trials(tiny)), store=Store(tmp_path), plugins=PLUGINS)
     rows = study.run().table.to_pylist()

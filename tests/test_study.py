@@ -36,13 +36,13 @@ MEASURED_BY_CLOCK = ["run_id", "started", "seconds", "checkpoint", "rows_per_sec
 def base_trial(tiny: str, **changes: Any) -> Trial:
     data = Data(task="tense", train_rows=48, dev_rows=31)
     trial = Trial(data=data, backbone=tiny, epochs=1, batch_size=16, pruning=L0())
-    return trial.replace(optimizer__score_learning_rate=0.2, **changes)
+    return trial.replace(optimizer={"score_learning_rate": 0.2}).replace(changes)
 
 
 def make_plan(tiny: str) -> FrontierSearch:
-    arms = {name: base_trial(tiny, fusion__name=name) for name in ("last", "bermo")}
-    ranges = {"pruning__multiplier": LogUniform(1, 100)}
-    return FrontierSearch(Space(arms, ranges, "pruning__multiplier"), 3, (0, 1))
+    arms = {name: base_trial(tiny, fusion=name) for name in ("last", "bermo")}
+    ranges = {"pruning.multiplier": LogUniform(1, 100)}
+    return FrontierSearch(Space(arms, ranges, "pruning.multiplier"), 3, (0, 1))
 
 
 def without_clocks(table: pa.Table) -> pa.Table:
@@ -148,7 +148,7 @@ def test_a_trial_that_raises_is_a_row_and_the_others_go_on(
 
 
 def test_every_problem_is_told_at_once_in_the_names_of_the_library(tmp_path: Path) -> None:
-    trial = Trial().replace(data__task="tenze", fusion__name="brmo")
+    trial = Trial().replace(data={"task": "tenze"}, fusion="brmo")
     study = Study("a b", Grid([trial]), Resources(workers=0), Store(tmp_path))
     with pytest.raises(UserError) as caught:
         study.run()
@@ -188,7 +188,7 @@ def test_a_resumed_search_does_not_learn_from_what_came_after_its_start(tmp_path
     known_figures = {"metric": 0.9, "metric_selection": 0.9, "remaining": 0.5}
     finished = [
         (
-            arm.replace(pruning__multiplier=value, optimizer__score_learning_rate=0.2),
+            arm.replace(pruning={"multiplier": value}, optimizer={"score_learning_rate": 0.2}),
             [Report(status=Status.COMPLETED, step=1, **known_figures)],  # type: ignore[arg-type]
         )
         for value in (8.0, 20.0)

@@ -21,9 +21,9 @@ from bermo_ray.search.space import LogUniform
 from bermo_ray.trial import L0, Data, Penalized, Trial
 
 RANGES = {
-    "pruning__multiplier": LogUniform(1.0, 60.0),
-    "optimizer__learning_rate": LogUniform(1.5e-4, 3e-3),
-    "optimizer__score_learning_rate": LogUniform(1e-2, 2e-1),
+    "pruning.multiplier": LogUniform(1.0, 60.0),
+    "optimizer.learning_rate": LogUniform(1.5e-4, 3e-3),
+    "optimizer.score_learning_rate": LogUniform(1e-2, 2e-1),
 }
 FUSIONS = ("last", "bermo")
 
@@ -46,19 +46,17 @@ def make_trials(each: int) -> list[Trial]:
     from scipy.stats import qmc
 
     base = Trial(data=Data(task="tense"), epochs=3, batch_size=16, evaluations_per_epoch=2)
-    middle = RANGES["optimizer__learning_rate"].quantile(0.5)
-    dense = [base.replace(fusion__name=f, optimizer__learning_rate=middle) for f in FUSIONS]
+    middle = RANGES["optimizer.learning_rate"].quantile(0.5)
+    dense = [base.replace(fusion=f, optimizer={"learning_rate": middle}) for f in FUSIONS]
     pruned = []
     for point in qmc.Sobol(len(RANGES), seed=0).random(each):
         values = {
             key: span.quantile(float(share))
             for (key, span), share in zip(RANGES.items(), point, strict=True)
         }
-        last, bermo = (
-            base.replace(pruning=L0(), fusion__name=f).replace(**values) for f in FUSIONS
-        )
+        last, bermo = (base.replace(pruning=L0(), fusion=f).replace(values) for f in FUSIONS)
         rate = bermo.optimizer.score_learning_rate
-        pruned += [last, bermo.replace(optimizer__fusion_learning_rate=rate)]
+        pruned += [last, bermo.replace(optimizer={"fusion_learning_rate": rate})]
     return dense + pruned
 
 

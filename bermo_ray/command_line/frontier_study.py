@@ -136,20 +136,20 @@ def make_space(options: FrontierOptions, method: str) -> Space:
     }
     rate = ranges["learning_rates"].quantile(0.5)
     arms = [
-        options.base_trial(method, fusion).replace(optimizer__learning_rate=rate)
+        options.base_trial(method, fusion).replace(optimizer={"learning_rate": rate})
         for fusion in options.fusions
     ]
     by_fusion = {} if options.multipliers else recommended.multipliers_by_fusion
     return Space(
         arms=dict(zip(options.fusions, options.lay_over(arms), strict=True)),
         ranges={
-            "pruning__multiplier": ranges["multipliers"],
-            "optimizer__learning_rate": ranges["learning_rates"],
-            "optimizer__score_learning_rate": ranges["score_learning_rates"],
+            "pruning.multiplier": ranges["multipliers"],
+            "optimizer.learning_rate": ranges["learning_rates"],
+            "optimizer.score_learning_rate": ranges["score_learning_rates"],
         },
-        sparsity_key="pruning__multiplier",
+        sparsity_key="pruning.multiplier",
         arm_ranges={
-            fusion: {"pruning__multiplier": LogUniform(*by_fusion[fusion])}
+            fusion: {"pruning.multiplier": LogUniform(*by_fusion[fusion])}
             for fusion in options.fusions
             if fusion in by_fusion
         },

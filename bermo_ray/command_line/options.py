@@ -51,16 +51,16 @@ class Subject:
 
 # Option -> the key of Trial.replace that it sets, where it was given.
 _TRIAL_KEYS = {
-    "train_rows": "data__train_rows",
-    "dev_rows": "data__dev_rows",
-    "shots": "data__shots",
-    "max_length": "data__max_length",
+    "train_rows": "data.train_rows",
+    "dev_rows": "data.dev_rows",
+    "shots": "data.shots",
+    "max_length": "data.max_length",
     "epochs": "epochs",
     "batch_size": "batch_size",
-    "learning_rate": "optimizer__learning_rate",
-    "score_learning_rate": "optimizer__score_learning_rate",
-    "fusion_learning_rate": "optimizer__fusion_learning_rate",
-    "warmup": "optimizer__warmup",
+    "learning_rate": "optimizer.learning_rate",
+    "score_learning_rate": "optimizer.score_learning_rate",
+    "fusion_learning_rate": "optimizer.fusion_learning_rate",
+    "warmup": "optimizer.warmup",
     "final_checkpoint": "final_checkpoint",
 }
 
@@ -203,13 +203,15 @@ class StudyOptions:
         data_dir = self.data_dir or os.environ.get(DATA_VARIABLE)
         folder = Path(backbone).expanduser()
         trial = trial.replace(
-            data__task=task,
-            data__data_dir=str(Path(data_dir).expanduser().resolve()) if data_dir else None,
+            data={
+                "task": task,
+                "data_dir": str(Path(data_dir).expanduser().resolve()) if data_dir else None,
+            },
             backbone=str(folder.resolve()) if folder.is_dir() else backbone,
-            fusion__name=fusion,
+            fusion=fusion,
             seed=self.seeds[0],
         )
-        (trial,) = self.lay_over([trial.replace(**changes)], strict=False)
+        (trial,) = self.lay_over([trial.replace(changes)], strict=False)
         return trial
 
     def make_grid(self, trials: Iterable[Trial]) -> Grid:
@@ -233,16 +235,16 @@ class StudyOptions:
             strict: Whether they are all of them, so that a field that none has is a mistake.
         """
         options, overrides = self._given_options(), parse_overrides(self.overrides)
-        changed = [trial.replace(**options) for trial in trials]
+        changed = [trial.replace(options) for trial in trials]
         for field, value in overrides.items():
             concerned = [_has_field(trial, field) for trial in changed]
             if strict and not any(concerned):
                 raise UserError(_explain_unused(changed[0], field, value))
             changed = [
-                trial.replace(**{field.replace(".", "__"): value}) if has else trial
+                trial.replace({field: value}) if has else trial
                 for trial, has in zip(changed, concerned, strict=True)
             ]
-        given = {key.replace("__", ".") for key in options} | set(overrides)
+        given = {*options, *overrides}
         _check_still_distinct(trials, changed, given)
         return changed
 
@@ -251,11 +253,11 @@ class StudyOptions:
         given = {key: getattr(self, option) for option, key in _TRIAL_KEYS.items()}
         given = {key: value for key, value in given.items() if value is not None}
         if self.warmup is not None and self.warmup >= 1:
-            given["optimizer__warmup"] = int(self.warmup)
+            given["optimizer.warmup"] = int(self.warmup)
         if self.whole_dev:
-            given["data__whole_dev"] = True
+            given["data.whole_dev"] = True
         if self.teacher:
-            given["distillation__teacher"] = self._find_folder("teacher")
+            given["distillation.teacher"] = self._find_folder("teacher")
         if self.warm_start:
             given["warm_start"] = self._find_folder("warm_start")
         return given
@@ -316,7 +318,7 @@ def _explain_unused(trial: Trial, field: str, value: Any) -> str:
     if "." in field and getattr(trial, section, ...) is None:
         return f"set: no trial of this study has a section {section!r}, so {field} changes nothing"
     try:
-        trial.replace(**{field.replace(".", "__"): value})
+        trial.replace({field: value})
     except UserError as error:
         return f"set: {error.problems[0]}"
     return f"set: no trial of this study has {field}"

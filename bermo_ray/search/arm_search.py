@@ -11,7 +11,7 @@ from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.trial import Trial
 
 EarlierTrials = Sequence[tuple[Trial, Report]]  # of other studies, trained to their end
-_LEARNING_RATE = "optimizer__learning_rate"  # what a dense trial shares with the pruned ones
+_LEARNING_RATE = "optimizer.learning_rate"  # what a dense trial shares with the pruned ones
 _SAMPLER_SEED_STRIDE = 1009  # a prime, so that arms of studies with near seeds draw other numbers
 
 
@@ -22,7 +22,7 @@ def dense_trials(arm: Trial, rates: LogUniform | None, count: int, seed: int) ->
     if rates is None:
         return [dense]
     shares = [(number + 0.5) / count for number in range(count)]
-    return [dense.replace(**{_LEARNING_RATE: rates.quantile(share)}) for share in shares]
+    return [dense.replace({_LEARNING_RATE: rates.quantile(share)}) for share in shares]
 
 
 class ArmSearch(Plan):
@@ -62,7 +62,7 @@ class ArmSearch(Plan):
     def ask_study(self, study: optuna.Study, arm: str, seed: int) -> tuple[optuna.Trial, Trial]:
         """What an arm's Optuna study wants to try next, as Optuna's trial and as ours."""
         asked = study.ask(dict(self.space.distributions(arm)))
-        return asked, self.space.arms[arm].replace(**asked.params, seed=seed)
+        return asked, self.space.arms[arm].replace(seed=seed).replace(asked.params)
 
     def searched_seeds(self) -> tuple[int, ...]:
         """Seeds of the searches: each has ``trials_per_arm`` trials of every arm."""
@@ -119,4 +119,4 @@ class ArmSearch(Plan):
 
 
 def _shown_name(key: str) -> str:
-    return key.split("__")[-1].replace("_", " ")
+    return key.split(".")[-1].replace("_", " ")

@@ -43,7 +43,11 @@ def paper_trial(question: str, task: str, backbone: str, fusion: str = "last") -
     """
     if question not in _QUESTIONS:
         raise UserError(unknown("question", question, _QUESTIONS))
-    return Trial().replace(data__whole_dev=True, **_QUESTIONS[question](task, backbone, fusion))
+    return (
+        Trial()
+        .replace(data={"whole_dev": True})
+        .replace(_QUESTIONS[question](task, backbone, fusion))
+    )
 
 
 Settings = dict[str, Any]  # by the keys of Trial.replace
@@ -55,9 +59,9 @@ def _dense(task: str, backbone: str, fusion: str) -> Settings:
     return {
         "epochs": 3,
         "batch_size": 16 if is_squad else 32,
-        "data__max_length": 384 if is_squad else 128,
-        "optimizer__learning_rate": 5e-5,
-        "optimizer__warmup": 0,  # not given
+        "data.max_length": 384 if is_squad else 128,
+        "optimizer.learning_rate": 5e-5,
+        "optimizer.warmup": 0,  # not given
     }
 
 
@@ -68,10 +72,10 @@ def _pruning_shape(task: str, question: str) -> Settings:
     return {
         "epochs": _EPOCHS[task],
         "batch_size": 16 if task == "squad" else 32,
-        "data__max_length": 384 if task == "squad" else 128,
-        "optimizer__learning_rate": 3e-5,
-        "optimizer__score_learning_rate": 1e-2,
-        "optimizer__warmup": _WARMUP[task],
+        "data.max_length": 384 if task == "squad" else 128,
+        "optimizer.learning_rate": 3e-5,
+        "optimizer.score_learning_rate": 1e-2,
+        "optimizer.warmup": _WARMUP[task],
     }
 
 
@@ -85,10 +89,10 @@ def _movement(task: str, backbone: str, fusion: str) -> Settings:
         return {
             "epochs": 25,
             "batch_size": 32,
-            "data__max_length": 128,
-            "optimizer__learning_rate": 3e-5,
-            "optimizer__score_learning_rate": 1e-2,
-            "optimizer__warmup": 2_100,
+            "data.max_length": 128,
+            "optimizer.learning_rate": 3e-5,
+            "optimizer.score_learning_rate": 1e-2,
+            "optimizer.warmup": 2_100,
             "pruning": {
                 "method": "movement", "initial_density": 1.0, "final_density": 0.1,
                 "flat_start": 1, "flat_end": 1,
@@ -96,7 +100,7 @@ def _movement(task: str, backbone: str, fusion: str) -> Settings:
         }  # fmt: skip
     pruning = {"method": "movement", "initial_density": 1.0, "final_density": 0.1}
     return _pruning_shape(task, "movement pruning") | {
-        "optimizer__learning_rate": _SMALL_QQP_RATE[task],
+        "optimizer.learning_rate": _SMALL_QQP_RATE[task],
         "pruning": pruning | _flat_ends(task),
     }
 
@@ -113,7 +117,7 @@ def _l0(task: str, backbone: str, fusion: str) -> Settings:
     shape = _pruning_shape(task, "L0 pruning")
     multiplier = {"mnli": 45.0 if fusion == "bermo" else 50.0, "qqp": 50.0, "squad": 175.0}[task]
     return shape | {
-        "optimizer__score_learning_rate": {"mnli": 1e-1, "qqp": 1e-2, "squad": 1e-1}[task],
+        "optimizer.score_learning_rate": {"mnli": 1e-1, "qqp": 1e-2, "squad": 1e-1}[task],
         "pruning": {
             "method": "l0", "multiplier": multiplier, "initial_score": 2.197,
             "flat_start": 1, "flat_end": 1,
@@ -129,7 +133,7 @@ def _soft_movement(task: str, backbone: str, fusion: str) -> Settings:
         "multiplier": {"mnli": 200.0, "qqp": 150.0, "squad": 500.0}[task],
     }  # fmt: skip
     return shape | {
-        "optimizer__learning_rate": _SMALL_QQP_RATE[task],
+        "optimizer.learning_rate": _SMALL_QQP_RATE[task],
         "pruning": pruning | _flat_ends(task),
     }
 
@@ -142,8 +146,8 @@ def _few_shot(task: str, backbone: str, fusion: str) -> Settings:
         "epochs": 100,
         "batch_size": 16,
         "mode": "features",
-        "optimizer__learning_rate": 5e-5,
-        "optimizer__warmup": 0,
+        "optimizer.learning_rate": 5e-5,
+        "optimizer.warmup": 0,
         "final_checkpoint": "best",
     }
 
@@ -153,8 +157,8 @@ def _masked(task: str, backbone: str, fusion: str) -> Settings:
     return {
         "epochs": 3,
         "batch_size": 8,
-        "optimizer__learning_rate": 5e-5,
-        "optimizer__warmup": 0,
+        "optimizer.learning_rate": 5e-5,
+        "optimizer.warmup": 0,
         "final_checkpoint": "best_loss",
     }
 
@@ -164,8 +168,8 @@ def _layer_drop(task: str, backbone: str, fusion: str) -> Settings:
     return {
         "epochs": 3,
         "batch_size": 32,
-        "optimizer__learning_rate": 2e-5,
-        "optimizer__warmup": 0,
+        "optimizer.learning_rate": 2e-5,
+        "optimizer.warmup": 0,
     }
 
 

@@ -49,14 +49,14 @@ _EMBEDDED = {
         learning_rates=(1e-3, 1.8e-3), score_learning_rates=(8e-2, 1.4e-1),
         multipliers=(5.0, 50.0), multipliers_by_fusion={"bermo": (1.2, 12.0)},
         settings={"pruning": {"method": "l0", "multiplier": 30.0}},
-        settings_by_fusion={"bermo": {"pruning__multiplier": 6.0}},
+        settings_by_fusion={"bermo": {"pruning.multiplier": 6.0}},
     ),
     "soft_movement": Recommended(
         4, 16, learning_rate=1e-3, score_learning_rate=1.5e-1,
         learning_rates=(3e-4, 1.5e-3), score_learning_rates=(2e-2, 2e-1),
         multipliers=(1.0, 100.0),
         settings={"pruning": {"method": "soft_movement", "multiplier": 80.0}},
-        settings_by_fusion={"bermo": {"pruning__multiplier": 40.0}},
+        settings_by_fusion={"bermo": {"pruning.multiplier": 40.0}},
     ),
     "few_shot": Recommended(
         25, 16, learning_rate=1e-3, settings={"mode": "features", "final_checkpoint": "best"}
@@ -123,11 +123,11 @@ def recommended_trial(question: str, backbone: str, fusion: str = "last") -> Tri
     """
     settings = recommend(question, backbone)
     rates = {
-        f"optimizer__{name}": getattr(settings, name)
+        f"optimizer.{name}": getattr(settings, name)
         for name in ("learning_rate", "score_learning_rate")
         if getattr(settings, name) is not None
     }
     trial = Trial().replace(
-        epochs=settings.epochs, batch_size=settings.batch_size, **rates, **settings.settings
+        {**rates, **settings.settings}, epochs=settings.epochs, batch_size=settings.batch_size
     )
-    return trial.replace(**settings.settings_by_fusion.get(fusion, {}))
+    return trial.replace(settings.settings_by_fusion.get(fusion, {}))

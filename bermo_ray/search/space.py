@@ -56,7 +56,7 @@ class Space:
         if all(span.low == span.high for span in self.ranges.values()):
             raise UserError("the search space is a single point: some range needs two ends")
         for name, arm in self.arms.items():  # a misspelt key is noticed here, not in a worker
-            arm.replace(**{key: span.low for key, span in self.ranges_of(name).items()})
+            arm.replace({key: span.low for key, span in self.ranges_of(name).items()})
 
     def ranges_of(self, arm: str) -> dict[str, LogUniform]:
         """What is searched of an arm."""
@@ -72,12 +72,12 @@ class Space:
         values = {}
         for key, span in self.ranges_of(arm).items():
             value: Any = trial
-            for name in key.split("__"):
+            for name in key.split("."):
                 value = getattr(value, name, None)
             if value is None or not span.low <= value <= span.high:
                 return None
             values[key] = float(value)
-        same = self.arms[arm].replace(**values, seed=trial.seed)
+        same = self.arms[arm].replace(seed=trial.seed).replace(values)
         return values if same.id == trial.id else None
 
     def to_json(self) -> str:

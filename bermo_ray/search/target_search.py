@@ -203,7 +203,7 @@ class TargetSearch(ArmSearch):
             arm.phase = Phase.DONE
             return
         arm.phase = Phase.REPORT
-        arm.recipe = arm.base.replace(**arm.choice.params)
+        arm.recipe = arm.base.replace(arm.choice.params)
         self._send(arm, [arm.recipe.replace(seed=seed) for seed in self.seeds], self._hear_reported)
 
     # What is heard of trials that are not the sampler's.

@@ -10,7 +10,7 @@ from bermo_ray.trial import L0, Movement, Trial
 
 def trial(number: int, fusion: str, pruned: bool = True) -> Trial:
     pruning = L0(multiplier=10.0) if pruned else None
-    return Trial(pruning=pruning, seed=number).replace(fusion__name=fusion)
+    return Trial(pruning=pruning, seed=number).replace(fusion=fusion)
 
 
 def screen(terminal: bool) -> tuple[Display, io.StringIO]:
@@ -88,7 +88,7 @@ def test_a_trial_lost_at_its_start_is_said() -> None:
 
 
 def test_trials_in_a_few_words() -> None:
-    base = Trial().replace(optimizer__learning_rate=1e-3, optimizer__score_learning_rate=0.1)
+    base = Trial().replace(optimizer={"learning_rate": 1e-3, "score_learning_rate": 0.1})
     assert describe_trial(base, with_task=True) == "tense last dense rate 1.0e-03"
     assert describe_trial(base.replace(pruning=Movement(final_density=0.15))) == (
         "last movement to 0.15"

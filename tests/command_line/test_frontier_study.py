@@ -15,15 +15,15 @@ def test_ranges_are_what_is_recommended_unless_given() -> None:
     space = make_space(FrontierOptions(), "l0")
     ends = {key: (span.low, span.high) for key, span in space.ranges.items()}
     assert ends == {
-        "pruning__multiplier": (5.0, 50.0),
-        "optimizer__learning_rate": (1e-3, 1.8e-3),
-        "optimizer__score_learning_rate": (8e-2, 1.4e-1),
+        "pruning.multiplier": (5.0, 50.0),
+        "optimizer.learning_rate": (1e-3, 1.8e-3),
+        "optimizer.score_learning_rate": (8e-2, 1.4e-1),
     }
     assert space.ranges_of("last") == space.ranges
-    assert space.ranges_of("bermo")["pruning__multiplier"] == LogUniform(1.2, 12.0)
+    assert space.ranges_of("bermo")["pruning.multiplier"] == LogUniform(1.2, 12.0)
     given = make_space(FrontierOptions(multipliers=(2.0, 3.0)), "soft_movement")
-    assert given.ranges_of("bermo")["pruning__multiplier"].high == 3.0
-    assert given.ranges["optimizer__score_learning_rate"].low == 2e-2
+    assert given.ranges_of("bermo")["pruning.multiplier"].high == 3.0
+    assert given.ranges["optimizer.score_learning_rate"].low == 2e-2
     with pytest.raises(UserError, match="^unknown question 'movment'"):
         make_space(FrontierOptions(), "movment")
 

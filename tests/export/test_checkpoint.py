@@ -59,7 +59,7 @@ def test_a_pruned_trial_loads_as_a_stock_model(
 
 @pytest.mark.parametrize("task", ["entities", "answer_span", "similarity", "masked_words"])
 def test_every_head_is_exported(store: TrialStore, tiny: str, tmp_path: Path, task: str) -> None:
-    trial = small_trial(tiny, data__task=task, pruning=L0(initial_score=0.5))
+    trial = small_trial(tiny, data={"task": task}, pruning=L0(initial_score=0.5))
     export_trial(store.add(trial), tmp_path / "out", store.uri)
     stock = load_stock(str(tmp_path / "out"), get_task(task)).eval()
     trained = load_trained(store.checkpoint(trial))
@@ -103,7 +103,9 @@ def test_an_export_with_a_fusion_or_without_a_head_does_not_teach(
         (unfinished, "tense", "is diverged, not completed"),
         (store.checkpoint(fused), "similarity", "its head is for"),
     ):
-        trial = small_trial(tiny, data__task=task, distillation=Distillation(teacher=str(folder)))
+        trial = small_trial(
+            tiny, data={"task": task}, distillation=Distillation(teacher=str(folder))
+        )
         with pytest.raises(UserError, match="^[^\n]*$") as caught:
             check_trials([trial])
         assert line in str(caught.value)
@@ -117,8 +119,8 @@ def test_a_trial_can_teach_another(store: TrialStore, tiny: str, tmp_path: Path)
     assert student.distillation is not None
     assert student.distillation.teacher == str(store.checkpoint(teacher))
     assert backbone.locate(student.backbone) == backbone.locate(tiny)
-    taught = run_locally(student.replace(data__dev_rows=20))[-1]
-    alone = run_locally(student.replace(data__dev_rows=20, distillation=None))[-1]
+    taught = run_locally(student.replace(data={"dev_rows": 20}))[-1]
+    alone = run_locally(student.replace(data={"dev_rows": 20}, distillation=None))[-1]
     assert taught.loss != alone.loss
     with pytest.raises(UserError, match="no trial 'ffffffffffff'"):
         OneTaskOptions(teacher="ffffffffffff", **shared).base_trial("l0")

@@ -13,13 +13,13 @@ from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import L0, Penalized, Trial
 
-LAMBDA, RATE = "pruning__multiplier", "optimizer__learning_rate"
+LAMBDA, RATE = "pruning.multiplier", "optimizer.learning_rate"
 CONFIG = TrialConfig(Resources(), "x")
 
 
 def space() -> Space:
     base = Trial(pruning=L0())
-    arms = {name: base.replace(fusion__name=name) for name in ("last", "bermo")}
+    arms = {name: base.replace(fusion=name) for name in ("last", "bermo")}
     ranges = {LAMBDA: LogUniform(1, 100), RATE: LogUniform(1e-4, 1e-2)}
     return Space(arms, ranges, LAMBDA)
 

@@ -46,7 +46,7 @@ def test_means_leave_diverged_trials_out_and_count_them() -> None:
 
 def test_settings_and_metrics_become_columns() -> None:
     trials = [
-        Trial(seed=1).replace(data__shots=8, fusion__mixed_states=[0, 2]),
+        Trial(seed=1).replace(data={"shots": 8}, fusion={"mixed_states": [0, 2]}),
         Trial(pruning={"method": "l0"}),  # type: ignore[arg-type]
     ]
     table = result_table(

@@ -60,7 +60,7 @@ def ingredient_row(
 ) -> dict[str, Any]:
     """A trial at half of the size of 12 layers."""
     density = 0.5 * 12 / (12 - dropped)
-    trial = Trial(seed=seed, pruning=L0(target_density=density)).replace(fusion__name=fusion)
+    trial = Trial(seed=seed, pruning=L0(target_density=density)).replace(fusion=fusion)
     trial = trial.replace(
         distillation=Distillation(teacher="/t") if taught else None,
         layer_drop=LayerDrop(count=dropped) if dropped else None,

@@ -9,12 +9,12 @@ from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.trial import L0, Penalized, Trial
 
-LAMBDA, RATE = "pruning__multiplier", "optimizer__learning_rate"
+LAMBDA, RATE = "pruning.multiplier", "optimizer.learning_rate"
 
 
 def make_plan(trials: int = 4, seeds: tuple[int, ...] = (0, 1, 2)) -> FrontierSearch:
     base = Trial(pruning=L0())
-    arms = {name: base.replace(fusion__name=name) for name in ("last", "bermo")}
+    arms = {name: base.replace(fusion=name) for name in ("last", "bermo")}
     ranges = {LAMBDA: LogUniform(1, 100), RATE: LogUniform(1e-4, 1e-2)}
     return FrontierSearch(Space(arms=arms, ranges=ranges, sparsity_key=LAMBDA), trials, seeds)
 

@@ -19,7 +19,7 @@ Metric = Callable[[int], float | None]
 def brackets(
     depth: int = 12, tasks: tuple[str, ...] = ("tense",), **changes: Any
 ) -> LayerCountSearch:
-    bases = [(Trial().replace(data__task=task), depth - 1) for task in tasks]
+    bases = [(Trial().replace(data={"task": task}), depth - 1) for task in tasks]
     settings = {"strategy": "top", "thresholds": (1.0, 2.0, 3.0), "seeds": (0,)} | changes
     return LayerCountSearch(bases, **settings)
 
@@ -177,7 +177,7 @@ def test_a_seed_named_twice_is_run_once() -> None:
 
 def test_too_few_dev_rows_for_two_halves_are_one_line() -> None:
     def search(dev_rows: float | None) -> LayerCountSearch:
-        base = Trial().replace(data__dev_rows=dev_rows)
+        base = Trial().replace(data={"dev_rows": dev_rows})
         return LayerCountSearch([(base, 5)], "top", (1.0,), (0,))
 
     line = (

@@ -4,7 +4,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.trial import L0, Trial
 
-LAMBDA = "pruning__multiplier"
+LAMBDA = "pruning.multiplier"
 
 
 def space(**changes: object) -> Space:
@@ -22,7 +22,7 @@ def space(**changes: object) -> Space:
         (lambda: space(arms={}), "the search space is empty"),
         (lambda: space(ranges={}), "the search space is empty"),
         (lambda: space(ranges={LAMBDA: LogUniform(5, 5)}), "a single point"),
-        (lambda: space(ranges={"pruning__lamda": LogUniform(1, 2)}), "unknown key 'pruning.lamda'"),
+        (lambda: space(ranges={"pruning.lamda": LogUniform(1, 2)}), "unknown key 'pruning.lamda'"),
     ],
 )
 def test_bad_spaces_are_one_line(make: object, line: str) -> None:
@@ -33,7 +33,7 @@ def test_bad_spaces_are_one_line(make: object, line: str) -> None:
 
 def test_coordinates_are_of_trials_of_the_same_kind() -> None:
     arm = Trial(pruning=L0())
-    assert space().coordinates("last", arm.replace(seed=3, **{LAMBDA: 7.0})) == {LAMBDA: 7.0}
-    assert space().coordinates("last", arm.replace(**{LAMBDA: 101.0})) is None  # outside
-    assert space().coordinates("last", arm.replace(epochs=9, **{LAMBDA: 7.0})) is None
+    assert space().coordinates("last", arm.replace(seed=3).replace({LAMBDA: 7.0})) == {LAMBDA: 7.0}
+    assert space().coordinates("last", arm.replace({LAMBDA: 101.0})) is None  # outside
+    assert space().coordinates("last", arm.replace(epochs=9).replace({LAMBDA: 7.0})) is None
     assert space().coordinates("last", Trial()) is None  # nothing pruned

@@ -26,13 +26,13 @@ from bermo_ray.search.target_search import Phase, TargetSearch
 from bermo_ray.trial import L0, Data, Penalized, Trial
 from tests.support.result_rows import result_table
 
-LAMBDA, RATE = "pruning__multiplier", "optimizer__learning_rate"
+LAMBDA, RATE = "pruning.multiplier", "optimizer.learning_rate"
 DENSE = 0.95
 
 
 def space(fusions: tuple[str, ...] = ("last",)) -> Space:
     base = Trial(pruning=L0())
-    arms = {name: base.replace(fusion__name=name) for name in fusions}
+    arms = {name: base.replace(fusion=name) for name in fusions}
     ranges = {LAMBDA: LogUniform(1, 100), RATE: LogUniform(1e-4, 1e-2)}
     return Space(arms=arms, ranges=ranges, sparsity_key=LAMBDA)
 
@@ -220,16 +220,16 @@ def test_targets() -> None:
 
 def test_earlier_trials_teach_and_are_not_run_again() -> None:
     arm = Trial(pruning=L0())
-    before = [arm.replace(**{LAMBDA: lam, RATE: 1e-3, "seed": 7}) for lam in (2.0, 5.0, 10.0, 20.0)]
+    before = [arm.replace({LAMBDA: lam, RATE: 1e-3, "seed": 7}) for lam in (2.0, 5.0, 10.0, 20.0)]
     others = [
-        arm.replace(epochs=9, **{LAMBDA: 3.0}, seed=7),  # trained otherwise
-        arm.replace(**{LAMBDA: 500.0}, seed=7),  # outside the ranges
-        arm.replace(fusion__name="dwatt", **{LAMBDA: 3.0}, seed=7),
-        arm.replace(**{LAMBDA: 3.0, RATE: 1e-3}, seed=0),  # a seed that reports
+        arm.replace(epochs=9, seed=7).replace({LAMBDA: 3.0}),  # trained otherwise
+        arm.replace(seed=7).replace({LAMBDA: 500.0}),  # outside the ranges
+        arm.replace(fusion="dwatt", seed=7).replace({LAMBDA: 3.0}),
+        arm.replace(seed=0).replace({LAMBDA: 3.0, RATE: 1e-3}),  # a seed that reports
     ]
     dense = [t for t in drive(search()) if t.pruning is None]
     known = [(t, surface(t)) for t in (*before, *others, *dense)]
-    diverged = before[0].replace(**{LAMBDA: 90.0})
+    diverged = before[0].replace({LAMBDA: 90.0})
     known.append((diverged, Report(status=Status.DIVERGED, metric_selection=0.5, remaining=0.1)))
     plan = search("0.98x", trials=3, earlier=known)
     study = plan.arms[0].study

@@ -25,7 +25,7 @@ def test_default_trials_vary_epochs_and_share_four_with_stability() -> None:
     trials = convergence.plan(options).trials
     start = recommended_trial("movement", "embedded")
     assert {t.id for t in trials} == {
-        start.replace(fusion__name=fusion, seed=seed, epochs=epochs).id
+        start.replace(fusion=fusion, seed=seed, epochs=epochs).id
         for fusion in ("last", "bermo")
         for seed in options.seeds
         for epochs in (1, 2, 3, 4, 6)

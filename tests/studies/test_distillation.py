@@ -77,7 +77,7 @@ def test_a_teacher_that_is_given_teaches_one_arm_alone(tmp_path: Path) -> None:
 def row(fusion: str, seed: int, metric: float, teacher: str | None) -> dict[str, Any]:
     trial = Trial(seed=seed)
     if teacher:
-        trial = trial.replace(distillation__teacher=teacher)
+        trial = trial.replace(distillation={"teacher": teacher})
     return {
         "task": "tense", "backbone": "embedded", "fusion": fusion, "seed": seed,
         "method": "movement", "status": "completed", "metric": metric, "metric_name": "accuracy",

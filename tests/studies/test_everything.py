@@ -40,10 +40,8 @@ def test_by_default_every_size_count_fusion_and_teacher(script: Any) -> None:
     assert len(trials) == 2 * (2 + 2 * 2 * 2 * 2)
     first = [trial for trial in trials if trial.seed == 0]
     complete, mixes = first[:2], first[2:]
-    dense = recommended_trial("dense", "embedded").replace(data__task="tense")
-    assert [t.id for t in complete] == [
-        dense.replace(fusion__name=name).id for name in ("last", "bermo")
-    ]
+    dense = recommended_trial("dense", "embedded").replace(data={"task": "tense"})
+    assert [t.id for t in complete] == [dense.replace(fusion=name).id for name in ("last", "bermo")]
     kinds = {
         (t.fusion.name, t.distillation is not None, count(t), round(density(t), 6)) for t in mixes
     }
@@ -58,7 +56,7 @@ def test_by_default_every_size_count_fusion_and_teacher(script: Any) -> None:
 
 def test_the_teacher_is_a_complete_model_of_the_first_seed(script: Any) -> None:
     (teacher,) = script.teachers(script.Options(seeds=(3, 4)))
-    dense = recommended_trial("dense", "embedded").replace(data__task="tense", seed=3)
+    dense = recommended_trial("dense", "embedded").replace(data={"task": "tense"}, seed=3)
     assert teacher.id == dense.id
 
 

@@ -79,7 +79,7 @@ def made_up(small: str | None = None, key: str = "metric_test") -> list[dict[str
         for seed in (0, 1, 2):
             for shots, value in zip((8, 64), points, strict=True):
                 drop = {"strategy": "top", "count": 3} if encoder == "small" and not small else None
-                trial = Trial().replace(data__shots=shots, layer_drop=drop)
+                trial = Trial().replace(data={"shots": shots}, layer_drop=drop)
                 rows.append({
                     "task": "entities", "fusion": fusion, "seed": seed, "status": "completed",
                     "backbone": small if small and encoder == "small" else "embedded",

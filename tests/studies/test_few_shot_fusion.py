@@ -26,7 +26,7 @@ def settings(name: str) -> list[float]:
 def row(
     task: str, fusion: str, shots: int, epochs: int, seed: int, reported: float, metric: float = 0.5
 ) -> dict[str, Any]:
-    trial = Trial().replace(data__task=task, data__shots=shots, epochs=epochs, seed=seed)
+    trial = Trial().replace(data={"task": task, "shots": shots}, epochs=epochs, seed=seed)
     return {
         "task": task, "backbone": "embedded", "fusion": fusion, "seed": seed, "epochs": epochs,
         "status": "completed", "metric": metric, "metric_test": reported,
@@ -40,7 +40,7 @@ def test_default_trials_vary_shots_epochs_fusion_and_seed() -> None:
     assert (start.mode, start.final_checkpoint) == ("features", "best")
     assert {t.id for t in trials} == {
         start.replace(
-            data__task="entities", fusion__name=fusion, data__shots=shots, epochs=epochs, seed=seed
+            data={"task": "entities", "shots": shots}, fusion=fusion, epochs=epochs, seed=seed
         ).id
         for fusion in FUSIONS
         for shots in (8, 16, 64)

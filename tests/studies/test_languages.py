@@ -27,7 +27,7 @@ def test_default_trials_are_dialects() -> None:
     start = recommended_trial("few_shot", "embedded")
     assert {t.id for t in trials} == {
         start.replace(
-            data__task=task, data__train_rows=100, epochs=25, fusion__name=fusion, seed=seed
+            data={"task": task, "train_rows": 100}, epochs=25, fusion=fusion, seed=seed
         ).id
         for task in DIALECTS
         for fusion in FUSIONS

@@ -28,7 +28,7 @@ def test_by_default_eight_strategies_with_three_counts_and_a_threshold(script: A
     assert Counter(trial.seed for trial in trials) == {0: 26, 1: 26, 2: 26}
     undropped = [trial for trial in trials if trial.layer_drop is None]
     # The same as other studies' dense models, so that those are taken.
-    dense = recommended_trial("dense", "embedded").replace(data__task="tense")
+    dense = recommended_trial("dense", "embedded").replace(data={"task": "tense"})
     assert [trial.id for trial in undropped] == [dense.replace(seed=s).id for s in (0, 1, 2)]
     drops = [drop_of(trial) for trial in trials if trial.layer_drop and trial.seed == 0]
     assert Counter(drop.count for drop in drops) == {1: 8, 2: 8, 3: 8, 0: 1}

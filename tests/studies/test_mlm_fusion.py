@@ -19,7 +19,7 @@ def test_default_trials_end_with_the_least_loss() -> None:
     start = recommended_trial("masked", "embedded")
     assert (start.mode, start.final_checkpoint) == ("finetune", "best_loss")
     assert {t.id for t in trials} == {
-        start.replace(data__task="masked_words", fusion__name=fusion, seed=seed).id
+        start.replace(data={"task": "masked_words"}, fusion=fusion, seed=seed).id
         for fusion in FUSIONS
         for seed in (0, 1, 2)
     }

@@ -25,7 +25,7 @@ def test_default_trials_are_ten_seeds_of_each_fusion() -> None:
     assert start.pruning is not None
     assert start.pruning.schedule_ends == (1.0, 0.1)
     assert {t.id for t in trials} == {
-        start.replace(fusion__name=fusion, seed=seed).id
+        start.replace(fusion=fusion, seed=seed).id
         for fusion in ("last", "bermo")
         for seed in range(10)
     }

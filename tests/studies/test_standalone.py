@@ -35,7 +35,7 @@ def test_default_trials_are_dense_and_those_of_probing() -> None:
     assert all(t.pruning is None for t in trials)
     start = recommended_trial("dense", "embedded")
     expected = {
-        start.replace(data__task=t.data.task, fusion__name=t.fusion.name, seed=t.seed).id
+        start.replace(data={"task": t.data.task}, fusion=t.fusion.name, seed=t.seed).id
         for t in trials
     }
     assert {t.id for t in trials} == expected

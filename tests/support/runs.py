@@ -23,7 +23,7 @@ def small_trial(backbone: str, **changes: Any) -> Trial:
         batch_size=16,
         evaluations_per_epoch=2,
     )
-    return base.replace(**changes)
+    return base.replace(changes)
 
 
 def untimed(reports: Sequence[Report]) -> list[dict[str, Any]]:

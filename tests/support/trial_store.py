@@ -18,7 +18,7 @@ def small_trial(backbone: str, **changes: Any) -> Trial:
         epochs=1,
         batch_size=16,
     )
-    return trial.replace(**changes)
+    return trial.replace(changes)
 
 
 class TrialStore:

@@ -7,7 +7,7 @@ from tests.support.runs import small_trial
 
 
 def test_batches_hold_every_row_once_and_change_by_epoch(tiny: str) -> None:
-    trial = small_trial(tiny, data__train_rows=70)
+    trial = small_trial(tiny, data={"train_rows": 70})
     data = set_up(trial, 1, torch.device("cpu")).data["train"]
     first, again, second = (epoch_batches(data, trial, epoch) for epoch in (0, 0, 1))
     assert sorted(np.concatenate(first).tolist()) == list(range(70))
@@ -16,7 +16,9 @@ def test_batches_hold_every_row_once_and_change_by_epoch(tiny: str) -> None:
     assert len(first) == steps_per_epoch(70, 16) == 5
     # Of 65 rows in batches of 16, the last can't be shared by two workers: never used.
     assert steps_per_epoch(65, 16, world_size=2) == 4
-    odd_rows = set_up(small_trial(tiny, data__train_rows=65), 2, torch.device("cpu")).data["train"]
+    odd_rows = set_up(small_trial(tiny, data={"train_rows": 65}), 2, torch.device("cpu")).data[
+        "train"
+    ]
     for epoch in range(20):
         batches = epoch_batches(odd_rows, trial, epoch, world_size=2)
         assert [len(batch) for batch in batches] == [16] * 4

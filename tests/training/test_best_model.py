@@ -79,7 +79,7 @@ def best(trial: Trial) -> Trial:
         ({"pruning": SoftMovement(multiplier=2.0, **FLAT)}, [6, 9, 12]),
         ({"pruning": Movement(final_density=0.5, **FLAT)}, [6, 9, 12]),
         ({"pruning": Magnitude(final_density=0.5, **FLAT)}, [6, 9, 12]),
-        ({"pruning": None, "fusion__opening_share": 0.7}, [9, 12]),
+        ({"pruning": None, "fusion.opening_share": 0.7}, [9, 12]),
     ],
 )
 def test_the_end_is_the_best_evaluation_that_counts(
@@ -133,7 +133,7 @@ def test_layers_that_are_still_to_go_do_not_compete(deeper: str, select: Any) ->
 def test_a_target_density_that_is_missed_does_not_compete(tiny: str, select: Any) -> None:
     asked = select({})
     trial = best(small_trial(tiny, pruning=L0(target_density=0.1, **FLAT)))
-    last = run_locally(trial.replace(optimizer__score_learning_rate=1e-3))[-1]
+    last = run_locally(trial.replace(optimizer={"score_learning_rate": 1e-3}))[-1]
     assert asked == []
     assert last.best_step is None
     assert "missed its target" in last.reason
@@ -176,7 +176,7 @@ def test_a_run_that_explodes_ends_where_it_exploded(
 @pytest.mark.parametrize("whole_dev", [False, True])
 def test_it_is_chosen_on_the_rows_that_choose(tiny: str, whole_dev: bool) -> None:
     trial = small_trial(
-        tiny, pruning=None, epochs=6, evaluations_per_epoch=3, data__whole_dev=whole_dev
+        tiny, pruning=None, epochs=6, evaluations_per_epoch=3, data={"whole_dev": whole_dev}
     )
     straight, last = run_locally(trial), run_locally(best(trial))[-1]
     metrics = [r.metric if whole_dev else r.metric_selection for r in straight]
@@ -188,7 +188,7 @@ def test_it_is_chosen_on_the_rows_that_choose(tiny: str, whole_dev: bool) -> Non
 def test_best_loss_is_the_evaluation_with_the_least_loss_on_all_of_dev(tiny: str) -> None:
     # So large a rate that the loss goes up and down, and accuracy peaks elsewhere.
     trial = small_trial(
-        tiny, pruning=None, epochs=6, evaluations_per_epoch=3, optimizer__learning_rate=2e-2
+        tiny, pruning=None, epochs=6, evaluations_per_epoch=3, optimizer={"learning_rate": 2e-2}
     )
     straight = run_locally(trial)
     losses = [report.loss for report in straight]
@@ -228,5 +228,5 @@ def test_best_loss_chooses_on_all_of_dev_so_that_it_needs_a_test_split(
         "final_checkpoint: best_loss chooses on all of dev, and sst2 has no labelled test split to "
         "verify on; give best, or `whole_dev`",
     )
-    check_trials([trial.replace(data__whole_dev=True), trial.replace(final_checkpoint="best")])
+    check_trials([trial.replace(data={"whole_dev": True}), trial.replace(final_checkpoint="best")])
     check_trials([small_trial(tiny, pruning=None, final_checkpoint="best_loss")])  # has one

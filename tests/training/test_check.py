@@ -33,7 +33,7 @@ def sst2_trial(tiny: str, folder: Path, **changes: Any) -> Trial:
     columns = {"sentence": ["the dog slept ."] * 40, "label": [0, 1] * 20}
     for part in ("train", "validation"):
         write_parquet(folder, f"glue/sst2/{part}.parquet", columns)
-    return Trial(data=data_in(folder, "sst2"), backbone=tiny).replace(**changes)
+    return Trial(data=data_in(folder, "sst2"), backbone=tiny).replace(changes)
 
 
 def find_problems(trial: Trial, chooses: bool) -> tuple[str, ...]:
@@ -45,22 +45,22 @@ def find_problems(trial: Trial, chooses: bool) -> tuple[str, ...]:
 
 
 def test_too_few_rows_to_verify_on_are_one_line(tiny: str, tmp_path: Path) -> None:
-    trial = sst2_trial(tiny, tmp_path, data__dev_rows=12)
+    trial = sst2_trial(tiny, tmp_path, data={"dev_rows": 12})
     assert find_problems(trial, chooses=True) == (LINE,)
     assert find_problems(trial, chooses=False) == ()
-    assert find_problems(trial.replace(data__whole_dev=True), chooses=True) == ()
+    assert find_problems(trial.replace(data={"whole_dev": True}), chooses=True) == ()
     # A share of them; and the odd row is of the selection half.
-    assert find_problems(trial.replace(data__dev_rows=0.3), chooses=True) == (LINE,)
-    (nineteen,) = find_problems(trial.replace(data__dev_rows=19), chooses=True)
+    assert find_problems(trial.replace(data={"dev_rows": 0.3}), chooses=True) == (LINE,)
+    (nineteen,) = find_problems(trial.replace(data={"dev_rows": 19}), chooses=True)
     assert nineteen == LINE.replace("12", "19").replace("6", "9")
-    assert find_problems(trial.replace(data__dev_rows=20), chooses=True) == ()
-    assert find_problems(trial.replace(data__dev_rows=None), chooses=True) == ()
+    assert find_problems(trial.replace(data={"dev_rows": 20}), chooses=True) == ()
+    assert find_problems(trial.replace(data={"dev_rows": None}), chooses=True) == ()
 
 
 def test_a_best_checkpoint_is_a_choice_too(tiny: str, tmp_path: Path) -> None:
-    trial = sst2_trial(tiny, tmp_path, data__dev_rows=12, final_checkpoint="best")
+    trial = sst2_trial(tiny, tmp_path, data={"dev_rows": 12}, final_checkpoint="best")
     assert find_problems(trial, chooses=False) == (LINE,)
-    assert find_problems(trial.replace(data__whole_dev=True), chooses=False) == ()
+    assert find_problems(trial.replace(data={"whole_dev": True}), chooses=False) == ()
     # Trials that share their data are told apart, and the same problem is told once.
     last = trial.replace(final_checkpoint="last")
     with pytest.raises(UserError) as caught:
@@ -97,7 +97,7 @@ def test_plans_that_choose_say_so(tiny: str, tmp_path: Path) -> None:
     assert not Plan.chooses
     assert not Grid.chooses
     assert all(plan.chooses for plan in (LayerCountSearch, FrontierSearch, TargetSearch))
-    trial = sst2_trial(tiny, tmp_path, data__dev_rows=12)
+    trial = sst2_trial(tiny, tmp_path, data={"dev_rows": 12})
     counts = LayerCountSearch([(trial, 1)], "top", (1.0,), (0,))
     store = Store(tmp_path / "runs")
     Study("s", Grid([trial]), store=store, backend="process").check()

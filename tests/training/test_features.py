@@ -34,7 +34,7 @@ def small(tiny: str, **changes: Any) -> Trial:
         epochs=3,
         batch_size=16,
     )
-    return base.replace(**changes)
+    return base.replace(changes)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_cached_and_recomputed_give_the_same_numbers(
     tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    trial = small(tiny, fusion__name=name)
+    trial = small(tiny, fusion=name)
     first, again = run_locally(trial), run_locally(trial)
     monkeypatch.setenv(CACHE_VARIABLE, "off")
     plain = run_locally(trial)
@@ -71,7 +71,7 @@ def test_the_encoder_runs_once(tiny: str, cache: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(features, "_compute", counted)
     for seed in (0, 1):
         run_locally(small(tiny, seed=seed))
-    run_locally(small(tiny, fusion__norm="none", optimizer__learning_rate=1e-3))
+    run_locally(small(tiny, fusion={"norm": "none"}, optimizer={"learning_rate": 1e-3}))
     assert len(seen) == 60 + 41 + 41  # every row of train, dev and test once, for all three trials
 
 
@@ -91,18 +91,18 @@ def test_what_matters_makes_another_file(tiny: str, cache: Path) -> None:
     base = key(small(tiny))
     assert key(small(tiny, seed=5)) == base  # head and α are not of the encoder
     assert key(small(tiny), change=True) != base
-    assert key(small(tiny, data__train_rows=59)) != base
-    assert key(small(tiny, data__max_length=8)) != base
-    assert key(small(tiny, fusion__mixed_states=[0, 2])) != base
-    assert key(small(tiny, fusion__name="last")) != base
-    assert key(small(tiny, fusion__name="extra_layers")) != key(small(tiny, fusion__name="last"))
+    assert key(small(tiny, data={"train_rows": 59})) != base
+    assert key(small(tiny, data={"max_length": 8})) != base
+    assert key(small(tiny, fusion={"mixed_states": [0, 2]})) != base
+    assert key(small(tiny, fusion="last")) != base
+    assert key(small(tiny, fusion="extra_layers")) != key(small(tiny, fusion="last"))
 
 
 @pytest.mark.parametrize("task", ["entities", "answer_span", "similarity"])
 def test_other_heads_keep_the_tokens_they_read(
     tiny: str, cache: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
-    trial = small(tiny, data__task=task, epochs=1)
+    trial = small(tiny, data={"task": task}, epochs=1)
     kept = run_locally(trial)[-1]
     files = [np.load(f) for f in cache.glob("*.npy")]
     rows = {60, 41}
@@ -116,7 +116,7 @@ def test_other_heads_keep_the_tokens_they_read(
 
 
 def test_rows_that_are_drawn_anew_have_no_states_to_keep(tiny: str) -> None:
-    trial = small(tiny, data__task="masked_words")
+    trial = small(tiny, data={"task": "masked_words"})
     line = (
         "mode: got 'features', which keeps the states of fixed rows, "
         "but masked_words hides other pieces in every epoch"
@@ -129,7 +129,7 @@ def test_rows_that_are_drawn_anew_have_no_states_to_keep(tiny: str) -> None:
 
 def test_replay_is_the_model(tiny: str, cache: Path) -> None:
     for name in ("last", "bermo", "mean", "concat", "dwatt", "extra_layers"):
-        trial = small(tiny, fusion__name=name)
+        trial = small(tiny, fusion=name)
         task = get_task("tense")
         model = build_model(trial, task)
         data = encode_split(task, trial.data, "dev", 0, load_tokenizer(tiny))
@@ -156,12 +156,12 @@ def test_the_oldest_goes_when_there_is_no_room_and_too_much_is_not_kept(
     for file in old:
         os.utime(file, (1, 1))
     monkeypatch.setenv(LIMIT_VARIABLE, str(1.2 * sum(old.values()) / 1e9))
-    run_locally(small(tiny, data__max_length=10))
+    run_locally(small(tiny, data={"max_length": 10}))
     kept = list(cache.glob("*.npy"))
     assert sum(f.stat().st_size for f in kept) <= 1.2 * sum(old.values())
     assert not all(f in kept for f in old)
     monkeypatch.setenv(LIMIT_VARIABLE, "0.000001")
-    reports = run_locally(small(tiny, data__max_length=12))
+    reports = run_locally(small(tiny, data={"max_length": 12}))
     assert reports[-1].status.ended
     assert set(cache.glob("*.npy")) == set(kept)
 

@@ -26,7 +26,7 @@ def test_every_depth_reads_the_dev_rows_in_their_order_in_every_round(
         return model
 
     monkeypatch.setattr(inference_time, "build_model", build_listening)
-    trial = Trial().replace(backbone=deeper, data__dev_rows=50)
+    trial = Trial().replace(backbone=deeper, data={"dev_rows": 50})
     threads = torch.get_num_threads()
     times = inference_times(trial, [2, 4, 4], rounds=3, most_rows=40)
     assert times.schema == INFERENCE_TIMES
@@ -53,7 +53,7 @@ def test_an_encoder_is_measured_on_one_task_with_the_depths_of_its_trials(
 
     monkeypatch.setattr(inference_time, "inference_times", note)
     bases = [
-        Trial().replace(backbone=name, data__task=task)
+        Trial().replace(backbone=name, data={"task": task})
         for name in ("a", "b")
         for task in (("tense", "qqp", "rte") if name == "a" else ("tense", "entities"))
     ]

@@ -36,7 +36,7 @@ def small(backbone: str, **changes: Any) -> Trial:
         epochs=1,
         batch_size=16,
     )
-    return base.replace(**changes)
+    return base.replace(changes)
 
 
 def test_a_dropped_model_is_the_stock_one_with_fewer_layers(deeper: str, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_went_counts_as_gone_and_the_rest_is_logged(deeper: str) -> None:
 
 
 def test_contribution_is_the_mean_cosine_of_the_first_token(deeper: str) -> None:
-    trial = small(deeper, fusion__name="bermo")
+    trial = small(deeper, fusion="bermo")
     model = build_model(trial, get_task("tense"))
     data = encode_split(get_task("tense"), trial.data, "train", 0, load_tokenizer(deeper))
     stock = load_stock(deeper, get_task("tense")).eval()
@@ -84,7 +84,7 @@ def test_contribution_is_the_mean_cosine_of_the_first_token(deeper: str) -> None
     similarity = layer_similarity(model, data, 7, CPU)
     assert similarity == pytest.approx(expected / len(data), abs=1e-5)
     assert len(set(similarity)) == 4
-    run = set_up(trial.replace(layer_drop__strategy="contribution", layer_drop__count=2), 1, CPU)
+    run = set_up(trial.replace(layer_drop={"strategy": "contribution", "count": 2}), 1, CPU)
     most_similar = sorted(range(1, 5), key=lambda i: -similarity[i - 1])[:2]
     assert run.model.dropped_layers == sorted(most_similar)
     assert layer_scores(trial)["contribution"].to_pylist() == similarity
@@ -126,10 +126,10 @@ def test_gradual_dropping_with_masks_resumes_exactly(
 ) -> None:
     trial = small(
         deeper,
-        fusion__name=fusion,
+        fusion=fusion,
         layer_drop=LayerDrop(strategy="top", count=2, epochs_per_layer=1),
         pruning=L0(multiplier=50.0),
-        optimizer__score_learning_rate=3.0,
+        optimizer={"score_learning_rate": 3.0},
         epochs=3,
     )
     straight = run_locally(trial, tmp_path / "straight")
@@ -150,7 +150,7 @@ def test_gradual_dropping_with_masks_resumes_exactly(
 
 def test_a_dropped_layer_of_every_layer_is_the_identity(deeper: str) -> None:
     """Random mixes: the model without layer 3 answers as one whose third layer passes on."""
-    models = [build_model(small(deeper, fusion__name="every_layer"), get_task("tense"))
+    models = [build_model(small(deeper, fusion="every_layer"), get_task("tense"))
               for _ in range(2)]  # fmt: skip
     torch.manual_seed(1)
     for a, b in zip(*(list(m.fusion.mixes) for m in models), strict=True):  # type: ignore[arg-type]
@@ -166,11 +166,15 @@ def test_a_dropped_layer_of_every_layer_is_the_identity(deeper: str) -> None:
 def test_dropping_from_a_trained_model_keeps_its_weights_and_its_alpha(
     deeper: str, tmp_path: Path
 ) -> None:
-    first = small(deeper, fusion__name="bermo", data__train_rows=400, epochs=8)
+    first = small(deeper, fusion="bermo", data={"train_rows": 400}, epochs=8)
     run_locally(first, tmp_path / "first")
     drop = LayerDrop(strategy="bottom", count=1)
     second = first.replace(
-        warm_start=str(tmp_path / "first"), layer_drop=drop, seed=1, epochs=1, data__train_rows=48
+        warm_start=str(tmp_path / "first"),
+        layer_drop=drop,
+        seed=1,
+        epochs=1,
+        data={"train_rows": 48},
     )
     check_trials([second])
     run = set_up(second, 1, CPU)
@@ -190,14 +194,14 @@ def test_dropping_from_a_trained_model_keeps_its_weights_and_its_alpha(
     assert last.dropped_layers == [1, 2]
     assert last.remaining == 0.5
     with pytest.raises(UserError, match="got 3, expected < 3 layers"):
-        check_trials([second.replace(warm_start=str(tmp_path / "second"), layer_drop__count=3)])
+        check_trials([second.replace(warm_start=str(tmp_path / "second"), layer_drop={"count": 3})])
     for change, line in (
-        ({"fusion__name": "last"}, "warm_start: its fusion is"),
-        ({"data__task": "entities"}, "warm_start: its labels"),
+        ({"fusion.name": "last"}, "warm_start: its fusion is"),
+        ({"data.task": "entities"}, "warm_start: its labels"),
         ({"warm_start": str(tmp_path / "none")}, "warm_start: no checkpoint of a trial in"),
     ):
         with pytest.raises(UserError) as caught:
-            check_trials([second.replace(**change)])
+            check_trials([second.replace(change)])
         assert line in str(caught.value)
 
 
@@ -243,14 +247,14 @@ def test_settings_that_contradict_are_one_line(values: dict[str, Any], line: str
 
 def test_a_shortened_student_learns_from_a_shortened_teacher(tmp_path: Path) -> None:
     drop = LayerDrop(strategy="symmetric", count=1)
-    teacher = small("embedded", layer_drop=drop, data__train_rows=200, epochs=2)
+    teacher = small("embedded", layer_drop=drop, data={"train_rows": 200}, epochs=2)
     run_locally(teacher, tmp_path / "teacher")
     student = small(
         "embedded",
         layer_drop=LayerDrop(strategy="variance", count=2),
         pruning=L0(multiplier=1.0),
         distillation={"teacher": str(tmp_path / "teacher")},
-        fusion__name="bermo",
+        fusion="bermo",
     )
     check_trials([student])
     taught, alone = (run_locally(t)[-1] for t in (student, student.replace(distillation=None)))
@@ -259,7 +263,7 @@ def test_a_shortened_student_learns_from_a_shortened_teacher(tmp_path: Path) -> 
 
 
 def test_what_starts_from_frozen_features_trains_everything(tmp_path: Path) -> None:
-    frozen = small("embedded", mode="features", fusion__name="bermo", data__train_rows=200)
+    frozen = small("embedded", mode="features", fusion="bermo", data={"train_rows": 200})
     run_locally(frozen, tmp_path / "frozen")
     finetuned = frozen.replace(warm_start=str(tmp_path / "frozen"), mode="finetune")
     run = set_up(finetuned, 1, CPU)

@@ -48,7 +48,7 @@ def test_resume_is_exact(tiny: str, tmp_path: Path) -> None:
 
 
 def masked_trial(tiny: str) -> Trial:
-    return small_trial(tiny, data__task="masked_words", pruning=None, seed=3)
+    return small_trial(tiny, data={"task": "masked_words"}, pruning=None, seed=3)
 
 
 def test_training_hides_other_pieces_in_every_epoch_and_evaluation_the_same(
@@ -77,9 +77,9 @@ def test_a_resumed_run_hides_the_same_pieces(tiny: str, tmp_path: Path) -> None:
 
 
 def test_the_penalty_thins_the_encoder_and_more_lambda_thins_it_more(tiny: str) -> None:
-    fast = {"optimizer__score_learning_rate": 0.5, "epochs": 4, "evaluations_per_epoch": 1}
+    fast = {"optimizer.score_learning_rate": 0.5, "epochs": 4, "evaluations_per_epoch": 1}
     remaining = [
-        run_locally(small_trial(tiny, pruning__multiplier=value, **fast))[-1].remaining
+        run_locally(small_trial(tiny, pruning={"multiplier": value}, **fast))[-1].remaining
         for value in (0.0, 0.01, 0.1)
     ]
     assert remaining[0] > remaining[1] > remaining[2]
@@ -87,7 +87,7 @@ def test_the_penalty_thins_the_encoder_and_more_lambda_thins_it_more(tiny: str) 
 
 
 def test_a_run_that_explodes_is_a_result(tiny: str) -> None:
-    last = run_locally(small_trial(tiny, optimizer__learning_rate=1e30, optimizer__warmup=0))[-1]
+    last = run_locally(small_trial(tiny, optimizer={"learning_rate": 1e30, "warmup": 0}))[-1]
     assert last.status is Status.DIVERGED
     assert last.reason.startswith("non-finite loss at step")
     assert all(math.isfinite(v) for v in last.to_dict().values() if isinstance(v, float))
@@ -95,7 +95,7 @@ def test_a_run_that_explodes_is_a_result(tiny: str) -> None:
 
 def test_a_run_no_better_than_a_constant_has_diverged(tiny: str) -> None:
     last = run_locally(
-        small_trial(tiny, pruning__multiplier=1e4, optimizer__score_learning_rate=1.0)
+        small_trial(tiny, pruning={"multiplier": 1e4}, optimizer={"score_learning_rate": 1.0})
     )[-1]
     assert last.metric <= last.constant_metric
     assert last.status is Status.DIVERGED
@@ -107,8 +107,8 @@ def test_a_run_no_better_than_a_constant_has_diverged(tiny: str) -> None:
 )  # fmt: skip
 def test_every_head_kind_learns(tiny: str, task: str) -> None:
     trial = small_trial(
-        tiny, data__task=task, data__train_rows=32, pruning=None, epochs=25,
-        evaluations_per_epoch=1, optimizer__learning_rate=3e-3,
+        tiny, data={"task": task, "train_rows": 32}, pruning=None, epochs=25,
+        evaluations_per_epoch=1, optimizer={"learning_rate": 3e-3},
     )  # fmt: skip
     reports = run_locally(trial)
     assert reports[-1].train_loss < 0.8 * reports[0].train_loss

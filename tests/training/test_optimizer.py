@@ -9,7 +9,7 @@ from tests.support.runs import small_trial
 
 
 def test_optimizer_groups(tiny: str) -> None:
-    settings = {"optimizer__weight_decay": 0.3, "optimizer__fusion_learning_rate": 0.02}
+    settings = {"optimizer.weight_decay": 0.3, "optimizer.fusion_learning_rate": 0.02}
     run = set_up(small_trial(tiny, **settings), 1, torch.device("cpu"))
     groups = run.optimizer.param_groups
     assert [g["weight_decay"] for g in groups] == [0.0, 0.0, 0.3, 0.0]
@@ -35,8 +35,8 @@ def test_optimizer_groups(tiny: str) -> None:
 def test_groups_without_parameters_are_left_out(tiny: str) -> None:
     dense = small_trial(tiny, pruning=None)
     rates = []
-    for changes in ({}, {"fusion__learn_gamma": False}, {"fusion__name": "last"}):
-        groups = set_up(dense.replace(**changes), 1, torch.device("cpu")).optimizer.param_groups
+    for changes in ({}, {"fusion.learn_gamma": False}, {"fusion.name": "last"}):
+        groups = set_up(dense.replace(changes), 1, torch.device("cpu")).optimizer.param_groups
         rates.append([(g["initial_lr"], len(g["params"])) for g in groups[:-2]])
     assert rates == [[(0.01, 2)], [(0.01, 1)], []]
 
