@@ -7,7 +7,7 @@ the same Trial gives the same numbers on a laptop and on a cluster at the same w
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -44,6 +44,7 @@ __all__ = [
     "Ranked",
     "SoftMovement",
     "Trial",
+    "TrialFields",
 ]
 
 
@@ -134,6 +135,30 @@ SECTION_NAMES = {
 }
 
 
+Changes = Mapping[str, Any]  # of a section, by field
+
+
+class TrialFields(TypedDict, total=False):
+    """What :meth:`Trial.replace` takes for each field."""
+
+    data: Data | Changes | str
+    backbone: str
+    fusion: Fusion | Changes | str
+    layer_drop: LayerDrop | Changes | str | None
+    pruning: Pruning | Changes | str | None
+    distillation: Distillation | Changes | str | None
+    warm_start: str | None
+    optimizer: Optimizer | Changes
+    freeze_embeddings: bool | None
+    mode: Literal["finetune", "features"]
+    epochs: int
+    batch_size: int
+    micro_batches: int
+    evaluations_per_epoch: int
+    final_checkpoint: Literal["last", "best", "best_loss"]
+    seed: int
+
+
 class Trial(Section):
     """One training run, complete: the same Trial gives the same numbers."""
 
@@ -214,7 +239,9 @@ class Trial(Section):
         """A Trial from nested plain values; see :meth:`from_json` for what bad input gets."""
         return cls.from_json(json.dumps(values, default=to_plain))
 
-    def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> "Trial":
+    def replace(
+        self, changes: Mapping[str, Any] | None = None, /, **fields: Unpack[TrialFields]
+    ) -> "Trial":
         """A copy with some fields changed.
 
         A section is given whole (``fusion=Fusion(name="bermo")``, ``pruning=None``), as a mapping
@@ -236,9 +263,8 @@ class Trial(Section):
             UserError: As :meth:`from_json`.
         """
         values = self.model_dump(mode="json")
-        for change in (changes or {}, fields):
-            dotted = {name.replace("__", "."): value for name, value in change.items()}
-            values = lay_over(values, dotted, SECTION_NAMES)
+        for change in (changes or {}, cast(Mapping[str, Any], fields)):
+            values = lay_over(values, change, SECTION_NAMES)
         return Trial.from_dict(values)
 
     def vary(

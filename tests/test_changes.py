@@ -16,6 +16,7 @@ from bermo_ray.trial import (
     Optimizer,
     SoftMovement,
     Trial,
+    TrialFields,
 )
 
 
@@ -90,9 +91,14 @@ def test_vary_takes_sections_mappings_dotted_names_and_what_numpy_makes() -> Non
     assert Trial().replace(data={"data_dir": Path("/a")}).data == Data(data_dir="/a")
 
 
+def test_every_field_is_typed_for_replace() -> None:
+    assert list(TrialFields.__annotations__) == list(Trial.model_fields)
+
+
 def test_bad_changes_are_told_with_the_nearest_name() -> None:
     for change, line in (
         ({"sed": 1}, "unknown key 'sed': did you mean seed?"),
+        ({"fusion_name": "bermo"}, "unknown key 'fusion_name': did you mean fusion"),
         ({"optimizer.warmpu": 1}, "unknown key 'optimizer.warmpu': did you mean optimizer.warmup"),
         ({"pruning": {"lamda": 1}}, "unknown key 'pruning.lamda': "),
         ({"pruning": "movment"}, "unknown pruning.method 'movment': did you mean movement"),

@@ -164,7 +164,7 @@ def test_flat_names_every_field() -> None:
 
 def test_replace_leaves_what_it_is_given_alone() -> None:
     settings = {"method": "l0"}
-    trial = Trial().replace(pruning=settings, pruning__flat_end=3)
+    trial = Trial().replace({"pruning": settings, "pruning.flat_end": 3})
     assert trial.pruning is not None
     assert trial.pruning.flat_end == 3
     assert settings == {"method": "l0"}

@@ -256,10 +256,10 @@ class StudyOptions(UserDataOptions):
             if strict and not any(concerned):
                 raise UserError(_explain_unused(changed[0], field, value))
             changed = [
-                trial.replace({field.replace(".", "__"): value}) if has else trial
+                trial.replace({field: value}) if has else trial
                 for trial, has in zip(changed, concerned, strict=True)
             ]
-        given = {key.replace("__", ".") for key in options} | set(overrides)
+        given = {*options, *overrides}
         _check_still_distinct(trials, changed, given)
         return changed
 
@@ -333,7 +333,7 @@ def _explain_unused(trial: Trial, field: str, value: Any) -> str:
     if "." in field and getattr(trial, section, ...) is None:
         return f"set: no trial of this study has a section {section!r}, so {field} changes nothing"
     try:
-        trial.replace({field.replace(".", "__"): value})
+        trial.replace({field: value})
     except UserError as error:
         return f"set: {error.problems[0]}"
     return f"set: no trial of this study has {field}"

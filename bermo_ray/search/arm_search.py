@@ -81,7 +81,7 @@ class ArmSearch(Plan):
 
     def varied_fields(self) -> frozenset[str]:
         ranges = [item for arm in self.space.arms for item in self.space.ranges_of(arm).items()]
-        searched = {key.replace("__", ".") for key, span in ranges if span.low < span.high}
+        searched = {key for key, span in ranges if span.low < span.high}
         return super().varied_fields() | searched
 
     def preview(self) -> list[PreviewRow]:
@@ -124,4 +124,4 @@ class ArmSearch(Plan):
 
 
 def _shown_name(key: str) -> str:
-    return key.split("__")[-1].replace("_", " ")
+    return key.split(".")[-1].replace("_", " ")

@@ -128,6 +128,6 @@ def recommended_trial(question: str, backbone: str, fusion: str = "last") -> Tri
         if getattr(settings, name) is not None
     }
     trial = Trial().replace(
-        epochs=settings.epochs, batch_size=settings.batch_size, **rates, **settings.settings
+        {**rates, **settings.settings}, epochs=settings.epochs, batch_size=settings.batch_size
     )
     return trial.replace(settings.settings_by_fusion.get(fusion, {}))

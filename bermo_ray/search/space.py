@@ -72,7 +72,7 @@ class Space:
         values = {}
         for key, span in self.ranges_of(arm).items():
             value: Any = trial
-            for name in key.split("__"):
+            for name in key.split("."):
                 value = getattr(value, name, None)
             if value is None or not span.low <= value <= span.high:
                 return None
