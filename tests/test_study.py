@@ -79,7 +79,7 @@ def test_it_runs_in_a_thread_and_publishes_what_it_found(tiny: str, tmp_path: Pa
     assert table["metric_name"].to_pylist() == ["accuracy"] * 2
     assert results.predictions(table["trial_id"][0].as_py(), study.uri).num_rows == 31
     files = study.publish({"trials": table})
-    assert [file.name for file in files] == ["trials.parquet"]
+    assert [file.name for file in files] == ["trials.parquet", "report.html"]
     run = find_study(study.uri, "mine")
     assert run is not None
     assert run.data.tags["bermo.status"] == "completed"

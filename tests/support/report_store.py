@@ -60,7 +60,7 @@ def write_frontier_study(
     write_study(uri, name, trials)
     table = DataTable(["task", "ours"], [[SCRIPT, "0.88"]], [False, True], "Beside the paper's")
     text = StudyText(
-        "Is it & smaller?\n\nIt is said\nto be.\n\n    python x.py", "run it", ["a line", table]
+        "Is it & smaller?\n\nIt is `<said>`\nto be.\n\n    python x.py", "run it", ["a line", table]
     )
     (folder / STUDY_TEXT_FILE).write_text(text.to_json())
     verdict = judge(CLAIM, "here", lambda: Estimate(0.8, 0.6, 0.9, 3))

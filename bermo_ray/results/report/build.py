@@ -101,7 +101,8 @@ def intervals_section(verdicts: Sequence[Verdict]) -> Section:
     figure = intervals_figure(verdicts)
     caption = (
         "Dots: our estimates, with their 95 % intervals where there are several seeds. "
-        "Open diamonds: the papers' numbers. Dashes: no effect."
+        "Open diamonds: the papers' numbers. Dashes: what claims are weighed against, such as no "
+        "effect."
     )
     drawings = [] if figure is None else [Drawing("intervals", caption, figure)]
     return Section("Intervals", drawings)

@@ -1,5 +1,7 @@
 """Pages as HTML: one file with its style, script and figures in it."""
 
+import html
+import re
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +61,11 @@ def save_drawings(page: Page, folder: Path) -> list[Path]:
         raise UserError(f"figures: can't write in {folder}: {error.strerror}") from None
 
 
+def _mark_code(text: str) -> str:
+    """Escaped text in which what stands in backticks is set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
 @cache
 def _template() -> Template:
     environment = Environment(
@@ -68,4 +75,5 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["mark_code"] = _mark_code
     return environment.get_template("page.html")

@@ -120,7 +120,7 @@ def _choose_sparse_models(table: pa.Table) -> list[dict[str, Any]]:
         is_settled = group in chosen and _keeps_metric(chosen[group])
         if row["method"] != "dense" and not is_settled:
             chosen[group] = row
-    return list(chosen.values())
+    return sorted(chosen.values(), key=lambda row: bool(row["fusion"] != "last"))
 
 
 def _keeps_metric(row: dict[str, Any]) -> bool:

@@ -169,8 +169,8 @@ def _rename_arms(table: pa.Table, study: str) -> pa.Table:
 
 
 def weights_section(first: StudyRecord, second: StudyRecord) -> Section:
-    """How many times fewer weights the second study needs at the same metric, with intervals where
-    both have the same seeds, two or more; else why there is no number."""
+    """How many times fewer weights the second study needs at the same metric, with intervals, over
+    the seeds that both have; with fewer than two of them, why there is no number."""
     rows: list[tuple[str, ...]] = []
     reasons: list[str] = []
     for pair in _find_pruned_pairs(first.table, second.table):
@@ -178,6 +178,7 @@ def weights_section(first: StudyRecord, second: StudyRecord) -> Section:
             _name_side(pair.rows(record.table, side, with_dense=True), record.name)
             for side, record in enumerate((first, second))
         ]
+        sides = _with_common_seeds(sides)
         studies = (first.name, second.name)
         try:
             ratios = compare_arms(pa.concat_tables(sides), SHARES, _SIDE, studies)
@@ -194,6 +195,13 @@ def weights_section(first: StudyRecord, second: StudyRecord) -> Section:
     is_number = (False, False, True, True, True, True, True)
     blocks: list[Block] = [DataTable(heads, rows, is_number, title)] if rows else []
     return Section("Weights at the same metric", blocks + _paragraphs(reasons))
+
+
+def _with_common_seeds(sides: list[pa.Table]) -> list[pa.Table]:
+    """Both studies' trials of the seeds that both have run."""
+    common = set(sides[0]["seed"].to_pylist()) & set(sides[1]["seed"].to_pylist())
+    seeds = pa.array(sorted(common), pa.int64())
+    return [rows.filter(pc.is_in(rows["seed"], seeds)) for rows in sides]
 
 
 def _name_side(rows: pa.Table, study: str) -> pa.Table:
@@ -242,13 +250,21 @@ def metrics_section(first: StudyRecord, second: StudyRecord) -> Section:
             _best_by_seed(pair.rows(record.table, side))
             for side, record in enumerate((first, second))
         )
-        rows.append((*pair.label, _mean_cell(one), _mean_cell(other), _difference(one, other)))
-    heads = ("task", "models", first.name, second.name, "difference (95 %)")
-    title = "Reported metric of each seed's best trial on the rows that choose, %: mean over seeds"
+        if common := one.keys() & other.keys():
+            one, other = ({s: v for s, v in side.items() if s in common} for side in (one, other))
+        means = (_mean_cell(one), _mean_cell(other))
+        rows.append((*pair.label, *means, _difference(one, other), str(len(common))))
+    heads = ("task", "models", first.name, second.name, "difference (95 %)", "seeds")
+    title = (
+        "Reported metric, %: mean over the seeds in common, of each the trial that is best on the "
+        "rows that choose"
+    )
     if not rows:
         apart = "The studies have no task, encoder and fusion in common, so no number to compare."
         return Section("Metric", [Paragraphs([apart])])
-    return Section("Metric", [DataTable(heads, rows, (False, False, True, True, True), title)])
+    return Section(
+        "Metric", [DataTable(heads, rows, (False, False, True, True, True, True), title)]
+    )
 
 
 def _best_by_seed(rows: pa.Table) -> dict[int, float]:

@@ -61,7 +61,7 @@ def test_the_page_has_what_the_study_has(written: tuple[Page, str]) -> None:
         "How to reproduce",
     ]  # fmt: skip
     assert "<h1>Is it &amp; smaller?</h1>" in text
-    assert "<p>It is said to be.</p>" in text
+    assert "<p>It is <code>&lt;said&gt;</code> to be.</p>" in text
     assert "8 completed, 1 failed" in page.subtitle
     assert "here: the estimate is 0.80× (95 % interval 0.60 to 0.90, 3 seeds)" in text
     assert "a paper: a claim (1.40×)" in text

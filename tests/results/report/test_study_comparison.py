@@ -1,8 +1,11 @@
 """Two studies side by side: ``two`` needs half of the weights of ``one`` for the same metric."""
 
+import dataclasses
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from bermo_ray.errors import UserError
@@ -61,7 +64,7 @@ def test_hypervolumes_and_metrics_stand_side_by_side(page: Page) -> None:
     assert volumes[0][3].startswith("0.322 ± ")
     metrics = rows_of(page, "Metric")
     assert [row[1] for row in metrics] == ["last, dense", "last, l0", "bermo, dense", "bermo, l0"]
-    assert metrics[1][2:] == ["88.00", "88.00", "+0.00 (0.00 to 0.00)"]
+    assert metrics[1][2:] == ["88.00", "88.00", "+0.00 (0.00 to 0.00)", "2"]
 
 
 def test_both_frontiers_are_in_one_figure(page: Page) -> None:
@@ -100,3 +103,22 @@ def test_what_cannot_be_compared_is_said(
     (line,) = page.sections[1].blocks
     assert isinstance(line, Paragraphs)
     assert re.search("no task, encoder and fusion in common", line.lines[0])
+
+
+def test_only_seeds_in_common_are_compared(records: tuple[StudyRecord, StudyRecord]) -> None:
+    first, second = records
+    seeds = pa.array(second.table["seed"].to_pylist())
+    one_seed = dataclasses.replace(second, table=second.table.filter(pc.equal(seeds, 0)))
+    page = compare_studies(first, one_seed, UI)
+    assert [row[-2:] for row in rows_of(page, "Metric")] == [["+0.00 (one seed)", "1"]] * 4
+    (section,) = (s for s in page.sections if s.title == "Weights at the same metric")
+    (reasons,) = section.blocks
+    assert isinstance(reasons, Paragraphs)
+    assert reasons.lines[0] == (
+        "tense, last, l0: no comparison: seeds: one seed gives no interval; give two or more"
+    )
+    renumbered = second.table.set_column(
+        second.table.schema.get_field_index("seed"), "seed", pc.multiply(seeds, 2)
+    )  # 0 and 2, and 18 of the failed trial
+    page = compare_studies(first, dataclasses.replace(second, table=renumbered), UI)
+    assert [row[-1] for row in rows_of(page, "Metric")] == ["1"] * 4
