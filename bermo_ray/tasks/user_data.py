@@ -83,7 +83,7 @@ class Place:
             return (0, 0)
         file = Path(self.name)
         if not file.is_file():
-            raise MissingPartError(f"no file {file}")
+            raise UserError(f"no file {file}")
         return (file.stat().st_size, file.stat().st_mtime_ns)
 
     def digest(self) -> str:
@@ -246,7 +246,7 @@ def _call_datasets(path: str, call: Callable[[], Any]) -> Any:
         return call()
     except Exception as error:  # the hub client raises many kinds
         why = (str(error).strip().splitlines() or [""])[0]
-        raise MissingPartError(
+        raise UserError(
             f"dataset: `datasets` does not give {path!r} ({type(error).__name__}: {why})"
         ) from error
 
@@ -379,7 +379,8 @@ def _open_part(data: Data, part: str) -> Rows:
     """Where a part's rows lie, unread.
 
     Raises:
-        MissingPartError: they are not there.
+        MissingPartError: there is no such part.
+        UserError: its file is not there.
     """
     user = data.user
     assert user is not None
@@ -414,7 +415,8 @@ def _open_part(data: Data, part: str) -> Rows:
 
 
 def _split(user: UserData, table: pa.Table, part: str) -> np.ndarray:
-    """Indices of the training rows that stay in train, or are split off as dev."""
+    """Indices of the training rows that stay in train, or are split off as dev; those in any order,
+    so that the first of them are as good a dev set as all, however a file is sorted."""
     share, seed = user.dev_share, user.split_seed
     if user.kind == "span":  # questions of one context stay together
         stay, gone = split_off_groups(_numbers(table[user.text[1]]), share, seed)
@@ -425,7 +427,7 @@ def _split(user: UserData, table: pa.Table, part: str) -> np.ndarray:
         raise UserError(
             f"dev_share: {share:g} of {table.num_rows} rows leaves none to measure on; give `dev`"
         )
-    return stay if part == "train" else gone
+    return stay if part == "train" else np.random.default_rng(seed).permutation(gone)
 
 
 def _numbers(values: pa.ChunkedArray) -> np.ndarray:

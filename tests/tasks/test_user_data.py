@@ -83,6 +83,13 @@ def test_a_split_takes_its_share_of_every_class() -> None:
     assert len(split_off(60, 0.2, 3)[1]) == 12
 
 
+def test_the_first_rows_of_a_dev_set_are_of_all_classes(tmp_path: Path) -> None:
+    rows = labelled(*["a"] * 100, *["b"] * 100)
+    data = describe(tmp_path, rows).model_copy(update={"dev_rows": 10})
+    dev = resolve_task(data).take_rows(data, "dev", seed=0)
+    assert Counter(dev["label"].to_pylist()) == {0: 6, 1: 4}
+
+
 def test_groups_stay_together() -> None:
     groups = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 4])
     stay, gone = split_off_groups(groups, 0.3, 0)
