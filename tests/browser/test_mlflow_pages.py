@@ -90,7 +90,7 @@ def test_the_studys_run_has_question_verdict_figure_and_links(
     )
     browser.click(more)
     browser.wait_for_text("Trials on the frontier", "trials.parquet")
-    width, height = browser.wait_for_image("img[alt='frontier']")
+    width, height = browser.wait_for_image("img[src*='get-artifact']")
     browser.take_screenshot("study")
     assert width == 760
     assert height > 300
