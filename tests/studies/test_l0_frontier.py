@@ -79,7 +79,7 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
     if any(r["method"] == "dense" and r["status"] == "completed" for r in rows):
         tables.add("levels")  # they are shares of a dense baseline
     files = {f"{name}.parquet" for name in tables}
-    assert names == {"frontier.png", "plan.json", "verdict.json", *files}
+    assert names == {"description", "frontier.png", "plan.json", "verdict.json", *files}
     child = client.get_run(rows[-1]["run_id"])
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.data.params["fusion.name"] == rows[-1]["fusion"]
