@@ -4,12 +4,9 @@ import csv
 import io
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from bermo_ray.tracking import store
 from bermo_ray.tracking.store import store_uri
 from bermo_ray.trial import L0, Trial
 from tests.support.records import write_study
+from tests.support.servers import serve_ui
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +157,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["query", "SELECT x FROM trials"], "error: sql: Binder Error"),
         (["query", "SELECT 1", "--study", "other"], "no study 'other' in"),
         (["ui", "--runs", "nowhere"], "no studies in"),
+        (["ui", "other", "--port", "0"], "no study 'other' in"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -188,32 +187,37 @@ def test_a_port_that_is_taken_is_one_line(
     assert "is taken on 127.0.0.1; give another" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_ui_serves_the_store_on_loopback_only(runs: Path) -> None:
+def test_the_address_of_a_study_is_said(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Served(Exception):
+        """The process would be the server from here on."""
+
+    def replace_process(*_: object) -> None:
+        raise Served
+
+    monkeypatch.setattr(os, "execve", replace_process)
+    parent = store.find_study(store_uri(runs), "mine")
+    assert parent is not None
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-c", "from bermo_ray.command_line.commands import main; main()"]
-    process = subprocess.Popen(
-        [*command, "ui", "--runs", str(runs), "--port", str(port)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        base = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                urllib.request.urlopen(f"{base}/health", timeout=2).close()
-                break
-            except OSError:
-                assert process.poll() is None, process.stdout and process.stdout.read()
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        assert store.find_study(base, "mine") is not None
-        import psutil
+        port = str(probe.getsockname()[1])
+    page = f"http://127.0.0.1:{port}/#/experiments/1/runs"
+    trials = f"mine: {page}?workflowType=machine_learning&viewStateShareKey=mine"
+    about = f"what came out: {page}/{parent.info.run_id}?workflowType=machine_learning"
+    for words, lines in ((["mine"], [trials, about]), ([], [trials])):
+        with pytest.raises(Served):
+            call(monkeypatch, "ui", *words, "--runs", str(runs), "--port", port)
+        assert capsys.readouterr().out.splitlines() == [*lines, "Ctrl-C stops it"]
 
-        ports = [c for c in psutil.net_connections("tcp") if c.laddr.port == port and not c.raddr]
-        assert {c.laddr.ip for c in ports} == {"127.0.0.1"}
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
+
+@pytest.mark.slow
+def test_the_ui_serves_the_store_on_loopback_only(runs: Path) -> None:
+    import psutil
+
+    with serve_ui(runs) as server:
+        assert store.find_study(server.address, "mine") is not None
+        listening = [
+            c for c in psutil.net_connections("tcp") if c.laddr.port == server.port and not c.raddr
+        ]
+        assert {c.laddr.ip for c in listening} == {"127.0.0.1"}

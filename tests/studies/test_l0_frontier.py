@@ -80,7 +80,7 @@ def test_the_whole_study(tiny: str, tmp_path: Path) -> None:
         tables.add("levels")  # they are shares of a dense baseline
     files = {f"{name}.parquet" for name in tables}
     report = {"frontier.png", "frontier.svg", "report.html", "report.json", "report_figures"}
-    assert names == {"plan.json", "verdict.json", *report, *files}
+    assert names == {"description", "plan.json", "verdict.json", *report, *files}
     child = client.get_run(rows[-1]["run_id"])
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.data.params["fusion.name"] == rows[-1]["fusion"]

@@ -15,6 +15,8 @@ from bermo_ray.tracking.models import check_model_name, describe_data, register_
 from bermo_ray.trial import Trial
 from tests.support.frontier_session import QUESTION, run_frontier_study
 
+pytestmark = pytest.mark.slow  # a store, and a study with its figure
+
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
