@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 import pyarrow as pa
 
 from bermo_ray.command_line.options import OneTaskOptions, Subject, by_backbone, default
-from bermo_ray.command_line.shell import Session
+from bermo_ray.command_line.session import Session
 from bermo_ray.errors import UserError
 from bermo_ray.results import (
     compare_areas,

@@ -7,7 +7,7 @@ import pytest
 import tyro
 
 from bermo_ray.command_line.options import ManyTasksOptions, OneTaskOptions, Subject
-from bermo_ray.command_line.shell import describe_command, parse
+from bermo_ray.command_line.parsing import describe_command, parse
 from bermo_ray.errors import UserError
 from bermo_ray.trial import Magnitude, Trial
 

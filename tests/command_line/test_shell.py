@@ -4,7 +4,8 @@ from dataclasses import fields
 
 import pyarrow as pa
 
-from bermo_ray.command_line.shell import describe_choices, describe_ends, order_options
+from bermo_ray.command_line.parsing import describe_choices, order_options
+from bermo_ray.command_line.session import describe_ends
 from bermo_ray.search.grid import Grid
 from bermo_ray.study import in_plan_order
 from bermo_ray.trial import Trial

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bermo_ray.command_line.frontier_study import FrontierOptions, plan_frontier, report_frontier
-from bermo_ray.command_line.shell import Session
+from bermo_ray.command_line.session import Session
 from bermo_ray.study import Study
 from tests.support.formula_backend import FormulaBackend
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import Console
 
-from bermo_ray.command_line.shell import Session
+from bermo_ray.command_line.session import Session
 from bermo_ray.results.arm_text import describe_verdicts
 from bermo_ray.results.verdicts import Verdict
 
 
 @dataclass
 class FakeSession:
-    """Stands in for :class:`bermo_ray.command_line.shell.Session`."""
+    """Stands in for :class:`bermo_ray.command_line.session.Session`."""
 
     options: Any
     folder: Path
