@@ -32,7 +32,7 @@ def _completed(trial: Trial, metric: float, remaining: float) -> Report:
 
 
 class FormulaBackend:
-    """Stands in for :class:`bermo_ray.study.Backend`."""
+    """Stands in for :class:`bermo_ray.backends.Backend`."""
 
     def find_problems(self, store: Store) -> list[str]:
         return []
