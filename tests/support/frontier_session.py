@@ -22,5 +22,5 @@ def run_frontier_study(runs: Path, name: str, trials: int = 3) -> Study:
         settings={"task": "tense", "target": None, "gpus": False}, backend="process", reuse=False,
     )  # fmt: skip
     study.backend = FormulaBackend()
-    report_frontier(Session(options, study), study.run())
+    report_frontier(Session(options, study), study.run().table)
     return study
