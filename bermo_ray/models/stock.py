@@ -104,7 +104,7 @@ def _check_loaded(
     if of_encoder:
         raise UserError(
             f"backbone {name!r}: its weights are not those of its config: {len(of_encoder)} are "
-            f"missing, {min(of_encoder)} for one"
+            f"missing or of another shape, {min(of_encoder)} for one"
         )
 
 

@@ -99,7 +99,7 @@ def test_an_export_with_a_fusion_or_without_a_head_does_not_teach(
     (unfinished / "progress.json").write_text(json.dumps(progress))
     for folder, task, line in (
         (tmp_path / "out", "tense", "was exported with a fusion; give the trial itself"),
-        (Path(tiny), "similarity", "has no trained head for regression tasks: no classifier."),
+        (Path(tiny), "similarity", "is a BertForMaskedLM, but similarity needs a Bert"),
         (unfinished, "tense", "is diverged, not completed"),
         (store.checkpoint(fused), "similarity", "its head is for"),
     ):

@@ -44,8 +44,8 @@ def test_notebooks_get_a_table_and_a_figure_for_each_task() -> None:
     one, other = points(*ROWS, **SHOWN), points((0.3, 0.9), **SHOWN | {"task": "other"})
     shown = br.Results(pa.concat_tables([one, other]))
     cells = rows_of(shown._repr_html_())
-    assert cells[0] == ["trial", "fusion", "method", "λ", "remaining", "metric", "s", "status"]
-    assert [row[4] for row in cells[1:]] == ["10.0%", "20.0%", "40.0%", "30.0%"]
+    assert cells[0] == ["trial", "remaining", "metric", "seconds", "status"]
+    assert [row[1] for row in cells[1:]] == ["10.0%", "20.0%", "40.0%", "30.0%"]
     html = shown.frontier()._repr_html_()
     cells = rows_of(html)
     assert [row[2:4] for row in cells] == [

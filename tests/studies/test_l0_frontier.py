@@ -175,13 +175,14 @@ def test_a_trial_that_fails_is_a_row(tiny: str, tmp_path: Path) -> None:
     process = start_study(runs, *small_study(str(broken)))
     wait_for((runs / "s" / "study.json").is_file, process)  # all checks are passed
     (broken / "model.safetensors").write_bytes(b"not weights")
-    out = finish_study(process)
+    out, _ = process.communicate(timeout=500)
     rows = results.load("s", store_uri(runs)).to_pylist()
     assert len(rows) == 6
     failed = [r for r in rows if r["status"] == "failed"]
     assert len(failed) >= 4  # the first two may have been quicker than the sabotage
     assert all("its weights can't be loaded" in r["reason"] for r in failed)
-    assert "failed" in out
+    assert f"{len(failed)} failed: " in out
+    assert process.returncode == (1 if len(failed) == 6 else 0)  # no study succeeds without a trial
 
 
 def test_seeds_are_searched_apart_and_compared(tmp_path: Path) -> None:
