@@ -25,19 +25,20 @@ _KINDS = ("pruning.method", "layer_drop.strategy", "distillation.teacher", "data
 _IGNORED = ("data.data_dir",)  # where rows lie changes no number
 
 
-def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as ``section.field``, lists as JSON text; a section that is not there has no field.
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings as ``section.field``, lists as JSON text; what is None, as a section that is not
+    there, is left out.
 
-    >>> flatten_settings({"seed": 0, "pruning": {"method": "l0"}, "layer_drop": None})
-    {'seed': 0, 'pruning.method': 'l0'}
+    >>> flatten_settings({"seed": 0, "data": {"user": {"text": ["review"]}}, "layer_drop": None})
+    {'seed': 0, 'data.user.text': '["review"]'}
     """
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{field}": inner for field, inner in value.items()}
+            flat |= flatten_settings(value, f"{prefix}{name}.")
         elif value is not None:
-            flat[name] = value
-    return {name: json.dumps(v) if isinstance(v, list) else v for name, v in flat.items()}
+            flat[prefix + name] = json.dumps(value) if isinstance(value, list) else value
+    return flat
 
 
 def varying_settings(table: pa.Table) -> dict[str, list[Any]]:
