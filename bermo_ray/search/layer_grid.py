@@ -34,13 +34,15 @@ def drop_layers(
         depth: How many it has.
         strategies: Which layers are dropped.
         counts: How many; :data:`SHARES` of them, if not given, as far as a strategy has so many.
-        thresholds: Similarity above which layers go, all at once; :data:`THRESHOLDS` if not given.
+        thresholds: Similarity above which layers go, all at once; if not given, :data:`THRESHOLDS`
+            but for a user's own rows, of which they are not known.
         epochs_per_layer: Of gradual dropping, for which there are no thresholds.
     """
     name = Path(base.backbone).name
     if name in SHARED_LAYERS:
         strategies = [strategy for strategy in strategies if strategy == "top"]
-    limits = THRESHOLDS.get(name, ()) if thresholds is None else thresholds
+    known = THRESHOLDS.get(name, ()) if base.data.user is None else ()  # of our tasks' rows
+    limits = known if thresholds is None else thresholds
     asked = counts or sorted({round(depth * share) for share in SHARES})
     drops: list[dict[str, Any]] = [
         {"strategy": strategy, "count": count, "epochs_per_layer": epochs_per_layer}
