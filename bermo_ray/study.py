@@ -343,7 +343,7 @@ class Study:
         from bermo_ray.export import export_trial
 
         row, rule = pick_best_trial(load(self.name, self.uri))
-        outcome = f"{row['remaining']:.1%} of the weights, {row['metric_reported']:.4f}"
+        outcome = f"{row['remaining']:.1%} of the weights, {row['metric_reported']:.4f} reported"
         about = f"trial {row['trial_id'][:6]} of {row['study']} ({outcome}): {rule}"
         with tempfile.TemporaryDirectory(prefix="bermo-") as scratch:
             folder = Path(scratch) / "model"

@@ -39,4 +39,5 @@ def pick_best_trial(table: pa.Table, share: float = KEPT_SHARE) -> tuple[dict[st
         best = max(rows, key=lambda row: row["metric_selection"])
         return best, "the best metric on the rows that choose; there is no smaller model as good"
     best = min(kept, key=lambda row: (row["remaining"], -row["metric_selection"]))
-    return best, f"the fewest weights that keep {share:.0%} of the dense baseline's metric"
+    kept_metric = f"keep {share:.0%} of the dense baseline's metric on the rows that choose"
+    return best, f"the fewest weights that {kept_metric}"
