@@ -79,7 +79,7 @@ def look_at_installation() -> Iterator[Finding]:
             continue
         if not requirement.specifier.contains(installed, prereleases=True):
             wrong.append(f"{requirement.name} {installed}, expected {requirement.specifier}")
-    remedy = "pip install -c constraints.txt bermo-ray"
+    remedy = "in a checkout: pip install -c constraints.txt -e ."
     for problem in wrong:
         yield Finding("missing", "packages", problem, remedy)
     if not wrong:

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,16 @@ def _objects(rows: "pa.Table") -> list[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it: no number that is not finite, times in ISO format."""
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Decimal):  # as DuckDB gives sums of whole numbers
+        value = int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    known = value is None or isinstance(value, str | int | float | bool)
+    return value if known else value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _print_tab_separated(rows: "pa.Table") -> None:

@@ -84,9 +84,11 @@ def resumed_options(kind: str, options: O) -> O:
     for option in fields(options):
         if option.name in _PASSING_OPTIONS or given[option.name] == defaults[option.name]:
             continue
-        if given[option.name] != saved[option.name]:
-            got, was = given[option.name], saved[option.name]
+        if given[option.name] != saved.get(option.name):
+            got, was = given[option.name], saved.get(option.name)
             problems.append(f"{option.name}: got {got}, but {name} was started with {was}")
+    if set(saved) - set(given):
+        problems.append(f"resume: {name} was started by another version; resume it with that")
     if problems:
         raise UserError(*problems)
     kept = {k: v for k, v in saved.items() if k not in _PASSING_OPTIONS}
@@ -105,7 +107,7 @@ def _newest_study(kind: str, runs: Path) -> str:
 def describe_command(kind: str, options: StudyOptions) -> str:
     """What to type for the same numbers: the options that differ from their defaults, but for those
     that say where records lie."""
-    words = ["python", f"studies/{kind}.py"]
+    words = ["bermo-ray", "study", kind]
     defaults = plain_options(type(options)(paper=options.paper)) | {"paper": False}
     for name, value in plain_options(options).items():
         if name in _PASSING_OPTIONS | _PLACES or value == defaults[name]:

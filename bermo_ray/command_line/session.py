@@ -29,6 +29,7 @@ from bermo_ray.tasks.registry import select_task
 from bermo_ray.tracking.store import RUNS, store_uri
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741
+TEACHERS = "-teachers"  # what the name and kind of a study of teachers end with
 
 
 @dataclass
@@ -160,12 +161,17 @@ def print_sources(session: Session[O]) -> None:
 def print_resume_hint(session: Session[O]) -> None:
     """What to type to go on with a study that was stopped."""
     study, runs = session.study, session.options.runs
-    program = sys.argv[0]  # a script, or the words that stand for one
-    start = program.split() if program.startswith("bermo-ray ") else [program]
-    start = start if len(start) > 1 else [shown_path(Path(sys.executable)), program]
+    if study.kind.endswith(TEACHERS):
+        session.console.print("stopped; start it again under another --name: what is done is taken")
+        return
+    python, program = Path(sys.executable), sys.argv[0]
+    start = [shown_path(python), program]
+    if program.startswith("bermo-ray study "):  # not a script, but words that stand for one
+        name = program.removeprefix("bermo-ray study ")
+        start = [shown_path(python.with_name("bermo-ray")), "study", name]
     again = [*start, "--resume", "--name", study.name]
     again += [] if runs == Path(RUNS) else ["--runs", str(runs)]
-    session.print("stopped; what is done is kept. Go on with:")
+    session.console.print("stopped; what is done is kept. Go on with:")
     session.console.print(f"  {shlex.join(again)}", soft_wrap=True)
 
 

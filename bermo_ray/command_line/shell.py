@@ -20,6 +20,7 @@ from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.command_line.parsing import parse, plain_options, resumed_options
 from bermo_ray.command_line.program import EXIT_ALL_FAILED, EXIT_INTERRUPTED, run_command
 from bermo_ray.command_line.session import (
+    TEACHERS,
     Session,
     describe_ends,
     print_preview,
@@ -136,10 +137,10 @@ def _train_teachers(kind: str, options: O, trials: Sequence[Trial]) -> dict[str,
         print(f"{len(missing)} teacher(s) would be trained first: {ids}")
         return {t.id: f"{_UNTRAINED}{t.id}" for t in missing} | _checkpoints(usable, trials)
     if missing:
-        name = f"{options.name}-teachers"
+        name = f"{options.name}{TEACHERS}"
         resume = options.resume and options.store.folder(name).is_dir()
         teaching = replace(options, name=name, resume=resume, fresh=True)
-        session, problems = _make_session(f"{kind}-teachers", teaching, lambda _: Grid(missing))
+        session, problems = _make_session(f"{kind}{TEACHERS}", teaching, lambda _: Grid(missing))
         if problems:
             raise UserError(*problems)
         _run_trials(session)
@@ -169,6 +170,9 @@ def _check_options(options: StudyOptions) -> None:
         for name in ("trials", "concurrent")
         if (value := getattr(options, name, None)) is not None and value < 1
     ]
+    own = [name for name in ("kind", "metric") if getattr(options, name) is not None]
+    if own and not options.has_user_data:
+        problems.append(f"{own[0]}: it is for your own rows; give `train` or `dataset` too")
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         problems.append(f"seeds: got {list(options.seeds)}, expected different numbers")
     try:
@@ -247,7 +251,7 @@ def _run_trials(session: Session[O]) -> pa.Table:
     print_sources(session)
     print_taken(session.study.known_trials(session.options.resume))
     if session.options.backend == "ray":
-        session.print("starting Ray ...")
+        session.console.print("starting Ray ...")
     try:
         table = session.study.run(session.options.resume).table
     except StudyInterrupted:

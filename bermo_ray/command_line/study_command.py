@@ -5,6 +5,7 @@ import runpy
 import shutil
 import sys
 import textwrap
+import types
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -12,11 +13,15 @@ from pathlib import Path
 from bermo_ray.errors import UserError, unknown
 
 
+def find_folder() -> Path:
+    """Where the scripts lie."""
+    return Path(str(files("bermo_ray") / "studies")).resolve()
+
+
 def find_studies() -> dict[str, str]:
     """The question of each study, the first line of its script, by its name."""
-    folder = Path(str(files("bermo_ray") / "studies"))
     questions = {}
-    for file in sorted(folder.glob("[!_]*.py")):
+    for file in sorted(find_folder().glob("[!_]*.py")):
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         questions[file.stem] = text.partition("\n")[0]
     return questions
@@ -55,4 +60,13 @@ def run_study_script(words: Sequence[str]) -> None:
     studies = find_studies()
     if name not in studies:
         raise UserError(unknown("study", name, list(studies)))
-    runpy.run_module(f"bermo_ray.studies.{name}", run_name="__main__")
+    _run_as_main(find_folder() / f"{name}.py")
+
+
+def _run_as_main(file: Path) -> None:
+    """Runs a script as the main module, where its docstrings are looked up; unlike runpy it leaves
+    the words alone that stand for the program in ``--help``."""
+    module = types.ModuleType("__main__", None)
+    module.__file__ = str(file)
+    sys.modules["__main__"] = module
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), vars(module))

@@ -12,7 +12,7 @@ from rich.table import Table
 from bermo_ray.errors import UserError
 from bermo_ray.html import rich_to_html
 from bermo_ray.record import MEASUREMENTS, Report
-from bermo_ray.tasks.registry import get_task
+from bermo_ray.tasks.registry import select_task
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.checkpoint import read_progress
 from bermo_ray.training.model import TrainedModel, is_checkpoint, load_trained, read_trial
@@ -72,7 +72,7 @@ class TrialResult:
         return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
 
     def __repr__(self) -> str:
-        name = get_task(self.trial.data.task).metric
+        name = select_task(self.trial.data).metric
         end = f"{self.report.status}, {name} {self.metric:.4f}"
         return f"TrialResult({self.trial.id}: {end}, {self.report.remaining:.1%} remaining)"
 
@@ -86,7 +86,7 @@ class TrialResult:
 
 def _history_table(result: TrialResult) -> Table:
     """How a trial went, a line for each evaluation."""
-    metric_name, report = get_task(result.trial.data.task).metric, result.report
+    metric_name, report = select_task(result.trial.data).metric, result.report
     title = f"Trial {result.trial.id}: {report.status}"
     table = Table(title=title + (f", {report.reason}" if report.reason else ""), box=None)
     for name in ("step", "epoch", "train loss", "dev loss", metric_name, "remaining"):

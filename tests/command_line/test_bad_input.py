@@ -28,6 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--fusions", "brmo"], "unknown fusion 'brmo': did you mean bermo?"),
         (["--backbone", "./nowhere"], "backbone './nowhere': no such folder"),
         (["--multipliers", "-1", "10"], "--multipliers: got -1.0..10.0, expected 0 < low <= high"),
+        (["--metric", "f1"], "--metric: it is for your own rows; give --train or --dataset too"),
         (["--epochs", "0"], "--epochs: got 0, expected greater than or equal to 1"),
         (["--train-rows", "-5"], "--train-rows: got -5"),
         (["--warmup", "0.5", "--train-rows", "64"], "no steps left between the flat ends"),

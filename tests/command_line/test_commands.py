@@ -128,6 +128,7 @@ def test_studies_ship_in_the_package(
 ) -> None:
     call(monkeypatch, "study")
     assert "probing" in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # to be put back
     call(monkeypatch, "study", "stability", "--seeds", "3", "--dry-run", "--runs", str(tmp_path))
     assert "2 trials" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -137,6 +138,25 @@ def test_studies_ship_in_the_package(
     own.write_text("import sys\nprint(sys.argv)")
     call(monkeypatch, "study", str(own), "--x")
     assert capsys.readouterr().out == f"['{own}', '--x']\n"
+
+
+def test_help_of_a_study_tells_its_own_options_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # to be put back
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "study", "few_shot_fusion", "--help")
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("usage: bermo-ray study few_shot_fusion")
+    assert "Training rows per entity type." in out
+
+
+def test_sums_of_whole_numbers_are_json(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = "SELECT sum(seed) AS whole, 0.5 AS half, ['nan'::DOUBLE, 1.0] AS listed FROM trials"
+    call(monkeypatch, "query", sql, "--runs", str(runs), "--json")
+    assert json.loads(capsys.readouterr().out) == [{"whole": 1, "half": 0.5, "listed": [None, 1.0]}]
 
 
 def test_help_loads_nothing_heavy() -> None:

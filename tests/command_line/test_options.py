@@ -90,6 +90,6 @@ def test_the_command_of_a_study_says_what_changes_its_numbers() -> None:
         name="x", runs=Path("elsewhere"), concurrent=1,
     )  # fmt: skip
     assert describe_command("probing", options) == (
-        "python studies/probing.py --seeds 4 5 --whole-dev --epochs 2 --set fusion.norm=stack"
+        "bermo-ray study probing --seeds 4 5 --whole-dev --epochs 2 --set fusion.norm=stack"
     )
-    assert describe_command("probing", ManyTasksOptions()) == "python studies/probing.py"
+    assert describe_command("probing", ManyTasksOptions()) == "bermo-ray study probing"

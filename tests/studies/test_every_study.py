@@ -113,7 +113,7 @@ def test_a_minimal_budget_gives_tables_a_figure_and_verdicts(
     printed = " ".join(out.split())
     for verdict in verdicts:
         assert " ".join(verdict.sentence.split()) in printed
-        assert verdict.command.startswith(f"python studies/{name}.py")
+        assert verdict.command.startswith(f"bermo-ray study {name}")
         assert verdict.study == name
     figures = list((runs / name).glob("*.png"))
     assert figures
