@@ -24,14 +24,16 @@ def lay_over(
 
     Args:
         values: By field; a section's are a mapping, or None where it is left out.
-        changes: By field or ``section.field``.
+        changes: By field or ``section.field``; a section within one as ``section.section.field``.
         section_names: Of sections, the field that a plain string stands for. Where a mapping gives
             ``method`` another value, the section begins anew.
     """
     changed = dict(values)
     for name, value in changes.items():
-        section, dot, field = name.partition(".")
-        change = {field: value} if dot else value
+        section, *path = name.split(".")
+        change = value
+        for field in reversed(path):  # a section may have sections of its own
+            change = {field: change}
         if isinstance(change, str) and section in section_names:
             change = {section_names[section]: change}
         changed[section] = _lay_over_section(changed.get(section), change)
@@ -48,7 +50,10 @@ def _lay_over_section(current: Any, change: Any) -> Any:
         return dict(change)
     # Methods have different fields: those of another one are no longer right.
     is_other = change.get("method", current.get("method")) != current.get("method")
-    return dict(change) if is_other else {**current, **change}
+    if is_other:
+        return dict(change)
+    inner = {name: _lay_over_section(current.get(name), value) for name, value in change.items()}
+    return {**current, **inner}
 
 
 def combine(values: Mapping[str, Any]) -> list[dict[str, Any]]:

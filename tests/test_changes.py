@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bermo_ray.changes import lay_over
 from bermo_ray.errors import UserError
 from bermo_ray.trial import (
     L0,
@@ -132,3 +133,11 @@ def test_a_notebook_shows_what_differs_from_the_default() -> None:
     assert "&lt;b&gt;" in shown
     assert "<b>" not in shown
     assert "max_length" not in shown
+
+
+def test_a_section_within_a_section_is_laid_over_too() -> None:
+    values = {"data": {"task": "mine", "user": {"label": "stars", "split_seed": 0}}}
+    for change in ({"data.user.split_seed": 1}, {"data": {"user": {"split_seed": 1}}}):
+        changed = lay_over(values, change, {})
+        assert changed == {"data": {"task": "mine", "user": {"label": "stars", "split_seed": 1}}}
+    assert lay_over(values, {"data.user": None}, {}) == {"data": {"task": "mine", "user": None}}

@@ -25,14 +25,22 @@ _FORBIDDEN = ("/", ":")  # in the name of a registered model
 
 def describe_data(trial: Trial) -> Any:
     """The rows that a trial is trained on, as MLflow's dataset. Its digest is of what they are
-    taken from and how many, not of their content, which the driver need not have."""
+    taken from and how many, and of a user's own rows of their content; of others the driver need
+    not have it."""
     from mlflow.entities import Dataset
 
-    settings = trial.data.model_dump(mode="json")
+    data = trial.data
+    settings = data.model_dump(mode="json")
+    rows = {key: settings[key] for key in ("train_rows", "dev_rows", "shots") if settings[key]}
+    place = data.data_dir or data.task
+    if data.user is not None:  # of a user's own rows the content is known
+        settings, place = (
+            {**rows, "content": data.user.digest},
+            data.user.dataset or data.user.train,
+        )
     text = json.dumps(settings, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    rows = {key: settings[key] for key in ("train_rows", "dev_rows", "shots") if settings[key]}
-    source = json.dumps({"uri": trial.data.data_dir or trial.data.task})
+    source = json.dumps({"uri": place})
     return Dataset(trial.data.task, digest, "local", source, profile=json.dumps(rows))
 
 

@@ -44,6 +44,7 @@ def _facts(record: StudyRecord) -> list[tuple[str, str]]:
         "seeds": _list_names(sorted(set(table["seed"].to_pylist()))),
         "training rows": _list_names(_rows(entry, "train_rows") for entry in data),
         "dev rows": _list_names(_rows(entry, "dev_rows") for entry in data),
+        "data files": _list_names((entry.get("user") or {}).get("train") for entry in data),
         "data folder": _list_names(entry.get("data_dir") for entry in data),
         "hardware": _list_names(table["hardware"].to_pylist()),
         "time of all trials": f"{seconds / 3600:.2f} h" if seconds >= 360 else f"{seconds:.0f} s",
