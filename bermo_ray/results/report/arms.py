@@ -1,7 +1,7 @@
 """What a study compares, found in its trials: arms, and the trials that share a panel."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bermo_ray.results.frontier import is_dense
+from bermo_ray.results.varying import flatten_settings
 
 ARM = "arm"
 PANEL = ("task", "backbone")
@@ -79,7 +80,7 @@ def label_recipes(table: pa.Table) -> list[str]:
     Args:
         table: From :func:`with_arms`, with dense models named.
     """
-    trials = [_flatten(trial) for trial in _trials(table)]
+    trials = [flatten_settings(trial) for trial in _trials(table)]
     names = list(dict.fromkeys(name for trial in trials for name in trial))
     varied = [
         name
@@ -90,12 +91,13 @@ def label_recipes(table: pa.Table) -> list[str]:
     labels = []
     for trial, arm in zip(trials, table[ARM].to_pylist(), strict=True):
         settings = [(name, trial[name]) for name in varied if trial.get(name) not in (None, "")]
-        labels.append(", ".join([arm, *(_describe_setting(name, str(v)) for name, v in settings)]))
+        labels.append(", ".join([arm, *(_describe_setting(name, v) for name, v in settings)]))
     return labels
 
 
-def _describe_setting(name: str, value: str) -> str:
-    return f"{name.rpartition('.')[2]} {Path(value).name[:_LONGEST_SETTING]}"
+def _describe_setting(name: str, value: Any) -> str:
+    text = f"{value:.3g}" if isinstance(value, float) else Path(str(value)).name
+    return f"{name.rpartition('.')[2]} {text[:_LONGEST_SETTING]}"
 
 
 def split_panels(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -110,14 +112,6 @@ def split_panels(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 def _trials(table: pa.Table) -> list[dict[str, Any]]:
     return [json.loads(text or "{}") for text in table["trial_json"].to_pylist()]
-
-
-def _flatten(trial: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in trial.items():
-        entries = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {}
-        flat |= entries or {key: value}
-    return {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in flat.items()}
 
 
 def metric_label(table: pa.Table) -> str:

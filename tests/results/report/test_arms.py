@@ -63,7 +63,7 @@ def test_recipes_are_told_by_the_settings_that_differ() -> None:
     # Of one pruned trial there is nothing that its own settings could differ from.
     assert labels(slow, pruned) == ["last, dense", "last, l0"]
     stronger = pruned.replace(pruning={"multiplier": 3.0})
-    names = ["last, dense", "last, l0, multiplier 2.0", "last, l0, multiplier 3.0"]
+    names = ["last, dense", "last, l0, multiplier 2", "last, l0, multiplier 3"]
     assert labels(slow, pruned, stronger) == names
 
 
