@@ -170,9 +170,9 @@ def _check_options(options: StudyOptions) -> None:
         for name in ("trials", "concurrent")
         if (value := getattr(options, name, None)) is not None and value < 1
     ]
-    own = [name for name in ("kind", "metric") if getattr(options, name) is not None]
-    if own and not options.has_user_data:
-        problems.append(f"{own[0]}: it is for your own rows; give `train` or `dataset` too")
+    unused = [name for name in ("kind", "metric") if getattr(options, name) is not None]
+    if unused and not options.has_user_data:
+        problems.append(f"{unused[0]}: it is for your own rows; give `train` or `dataset` too")
     if not options.seeds or len(set(options.seeds)) < len(options.seeds):
         problems.append(f"seeds: got {list(options.seeds)}, expected different numbers")
     try:

@@ -1,11 +1,11 @@
 """``bermo-ray study NAME``: the scripts of ``studies/``, which ship in the package."""
 
 import ast
+import importlib.util
 import runpy
 import shutil
 import sys
 import textwrap
-import types
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -66,7 +66,9 @@ def run_study_script(words: Sequence[str]) -> None:
 def _run_as_main(file: Path) -> None:
     """Runs a script as the main module, where its docstrings are looked up; unlike runpy it leaves
     the words alone that stand for the program in ``--help``."""
-    module = types.ModuleType("__main__", None)
-    module.__file__ = str(file)
+    spec = importlib.util.spec_from_file_location("__main__", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
     sys.modules["__main__"] = module
-    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), vars(module))
+    spec.loader.exec_module(module)

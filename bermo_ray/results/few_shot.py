@@ -55,7 +55,7 @@ def judge_leads(
         shots, epochs = (pick(table[name]).as_py() for name in ("shots", "epochs"))
         corner = select(table, shots=shots, epochs=epochs)
         for first, second, claim in leads:
-            place = f"{where}, {shots} shots, {epochs} epochs"
+            corner_name = f"{where}, {shots} shots, {epochs} epochs"
             arms = ("fusion", first, second)
-            verdicts.append(judge(claim, place, compare_by_seed, corner, *arms, value))
+            verdicts.append(judge(claim, corner_name, compare_by_seed, corner, *arms, value))
     return tuple(verdicts)

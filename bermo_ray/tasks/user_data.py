@@ -55,7 +55,7 @@ _PLAIN_NAMES = ("train", "training", "data", "all")  # say nothing of what is le
 
 
 @dataclass(frozen=True)
-class Place:
+class RowSource:
     """Where the rows of one part lie: a file, or a split of a dataset."""
 
     name: str  # the file's absolute path, or the split's name
@@ -88,7 +88,7 @@ class Place:
 
     def digest(self) -> str:
         """Of its contents."""
-        return _digest_place(self, self.state())
+        return _digest_source(self, self.state())
 
 
 def describe_user_data(
@@ -122,8 +122,8 @@ def describe_user_data(
     Raises:
         UserError: with a line for each problem: files, columns, rows, labels.
     """
-    places = _find_places(train, dev, test, dataset)
-    first = places["train"].read(kind)
+    sources = _find_places(train, dev, test, dataset)
+    first = sources["train"].read(kind)
     if not text:
         text = ("text",) if kind == "masked" and "text" in first.columns else guess_text(first)
     if kind != "masked" and not (kind is None and label is None and [*text] == [*first.columns]):
@@ -132,9 +132,9 @@ def describe_user_data(
     elif kind is None:
         raise UserError(f"label: {first.where} has no other column than {listed(text)}")
     user = _validated(
-        **{part: place.name for part, place in places.items()},
-        dataset=places["train"].dataset,
-        config=places["train"].config,
+        **{part: source.name for part, source in sources.items()},
+        dataset=sources["train"].dataset,
+        config=sources["train"].config,
         kind=kind,
         text=list(text),
         label=label,
@@ -143,10 +143,10 @@ def describe_user_data(
         split_seed=split_seed,
         digest="",
     )
-    train_rows = _check_parts(places, kind, user.text, label)["train"]
+    train_rows = _check_parts(sources, kind, user.text, label)["train"]
     metric = metric or _usual_metric(kind, train_rows, label)
     _check_labels(kind, train_rows, label, metric)
-    return user.model_copy(update={"metric": metric, "digest": _digest(places)})
+    return user.model_copy(update={"metric": metric, "digest": _digest(sources)})
 
 
 def _validated(**values: Any) -> UserData:
@@ -196,7 +196,7 @@ def make_user_task(data: Data) -> Task:
 
 def _find_places(
     train: str | Path | None, dev: str | Path | None, test: str | Path | None, dataset: str | None
-) -> dict[str, Place]:
+) -> dict[str, RowSource]:
     """Where the parts lie that were named."""
     named = {"train": train, "dev": dev, "test": test}
     if dataset is None:
@@ -205,7 +205,7 @@ def _find_places(
         files = {part: Path(file).expanduser() for part, file in named.items() if file is not None}
         if problems := [f"{part}: no file {f}" for part, f in files.items() if not f.is_file()]:
             raise UserError(*problems)
-        return {part: Place(str(file.resolve())) for part, file in files.items()}
+        return {part: RowSource(str(file.resolve())) for part, file in files.items()}
     path, config = _parse_dataset(dataset)
     splits = _list_splits(path, config)
     named["train"] = train or "train"
@@ -217,7 +217,7 @@ def _find_places(
         raise UserError(
             *(f"{p}: {dataset} has no split {n!r}; it has {has}" for p, n in odd.items())
         )
-    return {part: Place(name, path, config) for part, name in chosen.items()}
+    return {part: RowSource(name, path, config) for part, name in chosen.items()}
 
 
 def _parse_dataset(dataset: str) -> tuple[str, str | None]:
@@ -252,35 +252,35 @@ def _call_datasets(path: str, call: Callable[[], Any]) -> Any:
 
 
 @lru_cache(maxsize=3)
-def _load_split(place: Place) -> pa.Table:
+def _load_split(source: RowSource) -> pa.Table:
     import datasets
 
-    assert place.dataset is not None
-    if _is_saved(place.dataset):
-        rows = datasets.load_from_disk(place.dataset)[place.name]
+    assert source.dataset is not None
+    if _is_saved(source.dataset):
+        rows = datasets.load_from_disk(source.dataset)[source.name]
     else:
-        load = partial(datasets.load_dataset, place.dataset, place.config, split=place.name)
-        rows = _call_datasets(place.dataset, load)
+        load = partial(datasets.load_dataset, source.dataset, source.config, split=source.name)
+        rows = _call_datasets(source.dataset, load)
     if not len(rows):
-        raise UserError(f"{place}: no rows")
+        raise UserError(f"{source}: no rows")
     return rows.flatten_indices().data.table if rows._indices is not None else rows.data.table
 
 
 @lru_cache(maxsize=16)
-def _digest_place(place: Place, _: tuple[int, int]) -> str:
-    if place.dataset is None:
-        with Path(place.name).open("rb") as stream:
+def _digest_source(source: RowSource, _: tuple[int, int]) -> str:
+    if source.dataset is None:
+        with Path(source.name).open("rb") as stream:
             return hashlib.file_digest(stream, "blake2b").hexdigest()
-    table = _load_split(place).combine_chunks()  # chunks depend on how it was loaded
+    table = _load_split(source).combine_chunks()  # chunks depend on how it was loaded
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
         stream.write_table(table.replace_schema_metadata(None))
     return hashlib.blake2b(sink.getvalue()).hexdigest()
 
 
-def _digest(places: dict[str, Place]) -> str:
+def _digest(sources: dict[str, RowSource]) -> str:
     """Of the contents of all parts: 32 hex digits."""
-    parts = {part: place.digest() for part, place in places.items()}
+    parts = {part: source.digest() for part, source in sources.items()}
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -307,14 +307,14 @@ class _CheckedRows:
 
 @lru_cache(maxsize=3)
 def _read_checked(
-    place: Place, _: tuple[int, int], kind: Kind, text: tuple[str, ...], label: str | None
+    source: RowSource, _: tuple[int, int], kind: Kind, text: tuple[str, ...], label: str | None
 ) -> _CheckedRows:
-    rows = place.read(kind)
+    rows = source.read(kind)
     return _CheckedRows(clean_rows(rows, kind, text, label), replace(rows, columns={}))
 
 
 def _check_parts(
-    places: dict[str, Place], kind: Kind, text: Sequence[str], label: str | None
+    sources: dict[str, RowSource], kind: Kind, text: Sequence[str], label: str | None
 ) -> dict[str, pa.Table]:
     """All parts' rows.
 
@@ -323,9 +323,9 @@ def _check_parts(
     """
     parts: dict[str, _CheckedRows] = {}
     problems: list[str] = []
-    for part, place in places.items():
+    for part, source in sources.items():
         try:
-            parts[part] = _read_checked(place, place.state(), kind, tuple(text), label)
+            parts[part] = _read_checked(source, source.state(), kind, tuple(text), label)
             if part != "train" and "train" in parts and label is not None:
                 _refuse_new_labels(parts[part], parts["train"].table, kind, label)
         except UserError as error:
@@ -384,19 +384,19 @@ def _open_part(data: Data, part: str) -> Rows:
     """
     user = data.user
     assert user is not None
-    places = {
-        name: Place(value, user.dataset, user.config)
+    sources = {
+        name: RowSource(value, user.dataset, user.config)
         for name in ("train", "dev", "test")
         if (value := getattr(user, name)) is not None
     }
-    place = places.get(part) or places["train"]
-    if part == "test" and part not in places:
+    source = sources.get(part) or sources["train"]
+    if part == "test" and part not in sources:
         raise MissingPartError(f"task {data.task}: no test part")
-    size = ENCODED_BYTES * place.state()[0]
+    size = ENCODED_BYTES * source.state()[0]
 
     def stamp() -> bytes:
-        if _digest(places) != user.digest:
-            where = listed([str(place) for place in places.values()])
+        if _digest(sources) != user.digest:
+            where = listed([str(source) for source in sources.values()])
             raise UserError(f"{where}: changed since the trial was described; start a new study")
         split = (user.dev, user.dev_share, user.split_seed) if part != "test" else ()
         about = (user.digest, part, user.kind, user.text, user.label, split)
@@ -404,14 +404,14 @@ def _open_part(data: Data, part: str) -> Rows:
 
     def read() -> pa.Table:
         stamp()  # rows of other contents are another trial's
-        parts = {part: place} | ({"train": places["train"]} if part != "train" else {})
+        parts = {part: source} | ({"train": sources["train"]} if part != "train" else {})
         checked = _check_parts(dict(reversed(parts.items())), user.kind, user.text, user.label)
         table = checked[part]
         return table if part == "test" or user.dev else table.take(_split(user, table, part))
 
     share = {"train": 1 - user.dev_share, "dev": user.dev_share}.get(part, 1.0)
     shown = "" if user.dev or part == "test" else f" ({share:.0%} of its rows)"
-    return Rows(f"{place}{shown}", stamp, read, size)
+    return Rows(f"{source}{shown}", stamp, read, size)
 
 
 def _split(user: UserData, table: pa.Table, part: str) -> np.ndarray:

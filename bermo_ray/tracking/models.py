@@ -32,15 +32,15 @@ def describe_data(trial: Trial) -> Any:
     data = trial.data
     settings = data.model_dump(mode="json")
     rows = {key: settings[key] for key in ("train_rows", "dev_rows", "shots") if settings[key]}
-    place = data.data_dir or data.task
+    source_uri = data.data_dir or data.task
     if data.user is not None:  # of a user's own rows the content is known
-        settings, place = (
+        settings, source_uri = (
             {**rows, "content": data.user.digest},
             data.user.dataset or data.user.train,
         )
     text = json.dumps(settings, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    source = json.dumps({"uri": place})
+    source = json.dumps({"uri": source_uri})
     return Dataset(trial.data.task, digest, "local", source, profile=json.dumps(rows))
 
 

@@ -134,10 +134,10 @@ def test_studies_ship_in_the_package(
     with pytest.raises(SystemExit):
         call(monkeypatch, "study", "stabilty")
     assert capsys.readouterr().err == "error: unknown study 'stabilty': did you mean stability?\n"
-    own = tmp_path / "own.py"
-    own.write_text("import sys\nprint(sys.argv)")
-    call(monkeypatch, "study", str(own), "--x")
-    assert capsys.readouterr().out == f"['{own}', '--x']\n"
+    script = tmp_path / "mine.py"
+    script.write_text("import sys\nprint(sys.argv)")
+    call(monkeypatch, "study", str(script), "--x")
+    assert capsys.readouterr().out == f"['{script}', '--x']\n"
 
 
 def test_help_of_a_study_tells_its_own_options_too(
@@ -154,9 +154,9 @@ def test_help_of_a_study_tells_its_own_options_too(
 def test_sums_of_whole_numbers_are_json(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sql = "SELECT sum(seed) AS whole, 0.5 AS half, ['nan'::DOUBLE, 1.0] AS listed FROM trials"
+    sql = "SELECT sum(seed) AS total, 0.5 AS half, ['nan'::DOUBLE, 1.0] AS listed FROM trials"
     call(monkeypatch, "query", sql, "--runs", str(runs), "--json")
-    assert json.loads(capsys.readouterr().out) == [{"whole": 1, "half": 0.5, "listed": [None, 1.0]}]
+    assert json.loads(capsys.readouterr().out) == [{"total": 1, "half": 0.5, "listed": [None, 1.0]}]
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -29,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> tuple[str, ...]:
+def user_rows(tmp_path: Path) -> tuple[str, ...]:
     file = write_rows(tmp_path / "reviews.csv", reviews(160))
     return ("--train", str(file), "--text", "review", "--label", "stars")
 
@@ -56,19 +56,19 @@ def test_every_study_has_the_options(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_plans_trials_on_own_data(
-    run: Any, own: tuple[str, ...], tmp_path: Path, name: str
+    run: Any, user_rows: tuple[str, ...], tmp_path: Path, name: str
 ) -> None:
     if name == "mlm_fusion":
         (tmp_path / "mine.txt").write_text("the dog sees the cat .\n" * 200)
-        own = ("--train", "mine.txt", "--kind", "masked", "--whole-dev")
-    code, out, err = run(*own, "--dry-run", name=name)
+        user_rows = ("--train", "mine.txt", "--kind", "masked", "--whole-dev")
+    code, out, err = run(*user_rows, "--dry-run", name=name)
     assert (code, err) == (0, "")
     task = "mine" if name == "mlm_fusion" else "reviews"
     assert f"task {task}" in " ".join(out.split()) or f" {task} " in out
 
 
-def test_own_data_is_the_task(own: tuple[str, ...], tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"train": own[1], "text": ("review",), "label": "stars"}
+def test_own_data_is_the_task(user_rows: tuple[str, ...], tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"train": user_rows[1], "text": ("review",), "label": "stars"}
     one = OneTaskOptions(**settings).base_trial("dense")
     (many,) = ManyTasksOptions(**settings).base_trials("dense")
     assert one == many
@@ -83,10 +83,10 @@ def test_own_data_is_the_task(own: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_from_a_csv_to_a_folder_that_has_the_labels(
-    run: Any, own: tuple[str, ...], tiny: str, tmp_path: Path
+    run: Any, user_rows: tuple[str, ...], tiny: str, tmp_path: Path
 ) -> None:
     code, out, err = run(
-        *own, "--backend", "process", "--backbones", tiny, "--seeds", "0", "--epochs", "1",
+        *user_rows, "--backend", "process", "--backbones", tiny, "--seeds", "0", "--epochs", "1",
         "--runs", "runs", "--name", "s", "--learning-rate", "1e-3",
     )  # fmt: skip
     assert code == 0, err
@@ -99,7 +99,7 @@ def test_from_a_csv_to_a_folder_that_has_the_labels(
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["id2label"] == {"0": "bad", "1": "good"}
     # The same study again takes what is there; other contents are trained anew.
-    again = (*own, "--backbones", tiny, "--seeds", "0", "--epochs", "1", "--runs", "runs",
+    again = (*user_rows, "--backbones", tiny, "--seeds", "0", "--epochs", "1", "--runs", "runs",
              "--learning-rate", "1e-3", "--dry-run")  # fmt: skip
     assert "2 trials taken from s" in run(*again)[1]
     write_rows(tmp_path / "reviews.csv", reviews(161))
@@ -107,12 +107,14 @@ def test_from_a_csv_to_a_folder_that_has_the_labels(
 
 
 def test_a_fine_tuned_folder_is_the_start_and_the_encoder(
-    run: Any, own: tuple[str, ...], fine_tuned: Path
+    run: Any, user_rows: tuple[str, ...], fine_tuned: Path
 ) -> None:
-    options = OneTaskOptions(train=own[1], text=("review",), label="stars", start=str(fine_tuned))
+    options = OneTaskOptions(
+        train=user_rows[1], text=("review",), label="stars", start=str(fine_tuned)
+    )
     trial = options.base_trial("dense")
     assert (trial.backbone, trial.warm_start) == (str(fine_tuned), str(fine_tuned))
-    code, out, err = run(*own, "--start", str(fine_tuned), "--dry-run")
+    code, out, err = run(*user_rows, "--start", str(fine_tuned), "--dry-run")
     assert (code, err) == (0, "")
     assert "encoder fine_tuned" in " ".join(out.split())
 
@@ -132,7 +134,12 @@ def test_a_fine_tuned_folder_is_the_start_and_the_encoder(
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(
-    run: Any, own: tuple[str, ...], fine_tuned: Path, tmp_path: Path, options: list[str], line: str
+    run: Any,
+    user_rows: tuple[str, ...],
+    fine_tuned: Path,
+    tmp_path: Path,
+    options: list[str],
+    line: str,
 ) -> None:
     (tmp_path / "empty.csv").write_text("review,stars\n")
     rows = [{"review": "a", "stars": "good"}, {"review": "b", "stars": "odd"}]
@@ -144,7 +151,7 @@ def test_bad_input_is_one_line(
     )
     for file in fine_tuned.glob("*token*"):
         (tmp_path / "three" / file.name).write_bytes(file.read_bytes())
-    code, _, err = run(*own, *options, "--name", "n")
+    code, _, err = run(*user_rows, *options, "--name", "n")
     assert code == 2
     assert len(err.strip().splitlines()) == 1, err
     assert line in err

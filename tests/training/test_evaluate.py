@@ -153,8 +153,8 @@ def test_a_single_row_chooses_and_none_verifies() -> None:
 
 def test_with_whole_dev_all_rows_choose_and_verify(tiny: str, tmp_path: Path) -> None:
     halves = small_trial(tiny, pruning=None, epochs=1)
-    whole = halves.replace(data={"whole_dev": True})
-    reports = run_locally(whole, tmp_path / "c")
+    all_rows = halves.replace(data={"whole_dev": True})
+    reports = run_locally(all_rows, tmp_path / "c")
     for report in reports:
         assert report.metric_selection == report.metric_verification == report.metric
     table = pq.read_table(tmp_path / "c" / "predictions.parquet")

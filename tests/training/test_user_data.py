@@ -84,20 +84,23 @@ def test_own_files_give_the_rows_of_our_own_tasks(tmp_path: Path) -> None:
     squad = write_kind(tmp_path, "span")
     write_text(tmp_path, "squad/train-v1.1.json", squad.read_bytes())
     ours = data_in(tmp_path, "squad")
-    own = Data(task="mine", user=describe_user_data(squad, squad))
-    tables = [resolve_task(data).read_rows(data, "train") for data in (ours, own)]
+    theirs = Data(task="mine", user=describe_user_data(squad, squad))
+    tables = [resolve_task(data).read_rows(data, "train") for data in (ours, theirs)]
     assert tables[0].equals(tables[1])
 
     text = "Anna B-PER\nslept O\n\nin O\nParis B-LOC\nand O\nOslo B-LOC\n"
     write_text(tmp_path, "conll2003/train.txt", text)
     file = write_text(tmp_path, "a.conll", text)
-    ours, own = data_in(tmp_path, "conll2003"), Data(task="m", user=describe_user_data(file, file))
-    tasks = [resolve_task(data) for data in (ours, own)]
+    ours, theirs = (
+        data_in(tmp_path, "conll2003"),
+        Data(task="m", user=describe_user_data(file, file)),
+    )
+    tasks = [resolve_task(data) for data in (ours, theirs)]
     named = [
         [
             [task.labels[tag] for tag in row]
             for row in task.read_rows(data, "train")["tags"].to_pylist()
         ]
-        for task, data in zip(tasks, (ours, own), strict=True)
+        for task, data in zip(tasks, (ours, theirs), strict=True)
     ]
     assert named[0] == named[1] == [["B-PER", "O"], ["O", "B-LOC", "O", "B-LOC"]]
