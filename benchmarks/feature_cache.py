@@ -18,8 +18,9 @@ from _measure import show
 
 from bermo_ray.cache import CACHE_VARIABLE
 from bermo_ray.record import Report
+from bermo_ray.training.checkpoint_folder import SaveCheckpoint
 from bermo_ray.training.loop import train
-from bermo_ray.training.reporter import LocalReporter, SaveCheckpoint
+from bermo_ray.training.reporter import LocalReporter
 from bermo_ray.trial import Data, Fusion, Optimizer, Trial
 
 TRIAL = Trial(

@@ -20,8 +20,8 @@ from bermo_ray import results
 from bermo_ray.record import MEASUREMENTS, SCHEMA
 from bermo_ray.results.frontier import GROUP
 from bermo_ray.results.mixes import OBJECTIVES
-from bermo_ray.tracking.recorder import environment_tags, open_study
 from bermo_ray.tracking.store import DATABASE, connect, store_uri
+from bermo_ray.tracking.study_run import environment_tags, open_study
 from bermo_ray.trial import L0, Trial
 
 ROWS, TRIALS = 100_000, 5_000

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from bermo_ray.record import Listener
 from bermo_ray.search import in_process
+from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.plan import Plan
 from bermo_ray.tracking.store import Store
 from bermo_ray.training.reporter import Resources
@@ -20,13 +21,11 @@ class Backend(Protocol):
     def open(self, store: Store) -> tuple[int, str]:
         """Gets ready; gives how many trials run at once, and where."""
 
-    def has_state(self, store: Store, study: str) -> bool:
-        """Whether there is a state to go on from."""
-
     def run(
-        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+        self, dialogue: Dialogue, listeners: Sequence[Listener], store: Store, study: str
     ) -> Plan | None:
-        """Runs all trials; the plan with what it learned, or None when interrupted."""
+        """Runs all trials that have not ended; the plan with what it learned, or None when
+        interrupted."""
 
     def close(self) -> None:
         """Frees what :meth:`open` took."""
@@ -55,16 +54,12 @@ class InProcessBackend:
         """Nothing has to be started."""
         return 1, "this process"
 
-    def has_state(self, store: Store, study: str) -> bool:
-        """Whether a log of the study is there."""
-        return in_process.has_log(Path(store.checkpoints) / study)
-
     def run(
-        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+        self, dialogue: Dialogue, listeners: Sequence[Listener], store: Store, study: str
     ) -> Plan | None:
-        """Runs all trials; an interruption is raised, not returned."""
+        """Runs all trials that have not ended; an interruption is raised, not returned."""
         folder, threads = Path(store.checkpoints) / study, self.resources.cpus_per_worker
-        return in_process.run_in_process(plan, listeners, folder, threads)
+        return in_process.run_in_process(dialogue, listeners, folder, threads)
 
     def close(self) -> None:
         """Nothing was started."""

@@ -431,13 +431,10 @@ class Listener(Protocol):
 
     def on_report(self, attempt: str, reports: Sequence[Report], checkpoint: str) -> None:
         """A trial reported: the newest report last, before it those that may have been missed;
-        ``checkpoint`` is empty where none is known yet."""
+        ``checkpoint`` is where its checkpoint lies, empty without one."""
 
     def on_progress(self, attempt: str, share: float) -> None:
         """A running trial has done that share of its steps; told now and then, between reports."""
-
-    def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
-        """A checkpoint lies there now; older ones may be gone."""
 
     def on_refresh(self) -> None:
         """Some time has passed."""

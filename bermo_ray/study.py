@@ -17,44 +17,28 @@ import pyarrow.parquet as pq
 
 from bermo_ray.backends import make_backend
 from bermo_ray.errors import StudyInterrupted, UserError
-from bermo_ray.record import Listener, Status
+from bermo_ray.record import SCHEMA, Listener, Status
 from bermo_ray.results import figures
 from bermo_ray.results.best_trial import pick_best_trial
 from bermo_ray.results.earlier import read_known_trials
-from bermo_ray.results.frontier import frontier
-from bermo_ray.results.report import (
-    FIGURE_FOLDER,
-    REPORT_FILE,
-    STUDY_TEXT_FILE,
-    NothingToReportError,
-    StudyText,
-    save_drawings,
-    write_report,
-)
-from bermo_ray.results.study_note import StudyNote, measure_study
+from bermo_ray.results.report import STUDY_TEXT_FILE, StudyText
+from bermo_ray.results.study_records import STUDY_FILE, describe_study, publish_study
 from bermo_ray.results.study_results import Results
-from bermo_ray.results.table import load
+from bermo_ray.results.table import load, to_table
 from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
+from bermo_ray.search.dialogue import LOG_FILE, Dialogue
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
+from bermo_ray.space import OutOfSpaceError
 from bermo_ray.tasks.registry import select_task
-from bermo_ray.tracking import recorder, study_page
+from bermo_ray.tracking import study_page, study_run
 from bermo_ray.tracking.models import register_model
 from bermo_ray.tracking.recorder import Recorder
-from bermo_ray.tracking.store import (
-    SQLITE,
-    Store,
-    add_taken_runs,
-    connect,
-    delete_unfinished_trials,
-    find_study,
-)
+from bermo_ray.tracking.store import SQLITE, Store, connect, find_study, is_outage
 from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources
-
-STUDY_FILE = "study.json"
 
 
 class Study:
@@ -113,6 +97,9 @@ class Study:
         self._created = time.time()
         self._run_id: str | None = None
         self._is_checked = False
+        self.unsent = 0
+        """Records that MLflow was not there to take; :func:`bermo_ray.results.sync_study` sends
+        them later."""
 
     def check(self, resume: bool = False) -> None:
         """Finds every problem that can be seen without starting anything.
@@ -154,22 +141,26 @@ class Study:
         self._is_checked = False  # a second run of this study is another one
         plan = ReusingPlan(self.plan, self._find_known(resume)) if self.reuse else self.plan
         if plan.finished:  # all of it is known
-            with self._open_run(resume) as run_id:
-                self._close_plan(plan, run_id)
-            return self._describe()
+            with self._open_run(resume) as recorder:
+                self._close_plan(plan)
+            return self._close_records(recorder)
         try:
             concurrent, where = self.backend.open(self.store)
-            with self._open_run(resume) as run_id:
+            with self._open_run(resume) as recorder:
+                dialogue = Dialogue(plan, self.folder / LOG_FILE)
                 for listener in self.listeners:
                     listener.on_open(plan.most_trials, concurrent, where)
-                listeners = [self._recorder(run_id), *self.listeners]
-                ended = self.backend.run(plan, listeners, self.store, self.name, resume)
+                listeners = [recorder, *self.listeners]
+                for known in dialogue.resume():
+                    for listener in listeners:
+                        listener.on_known(*known)
+                ended = self.backend.run(dialogue, listeners, self.store, self.name)
                 if ended is None:
                     raise StudyInterrupted(self.name)
-                self._close_plan(ended, run_id)
+                self._close_plan(ended)
         finally:
             self.backend.close()
-        return self._describe()
+        return self._close_records(recorder)
 
     def known_trials(self, resume: bool = False) -> list[KnownTrial]:
         """Of a grid, the trials that would be taken from earlier studies."""
@@ -186,65 +177,63 @@ class Study:
             self.name,
             created,
             self.resources.workers,
-            recorder.environment_tags().get("commit"),
+            study_run.environment_tags().get("commit"),
         )
         folders = {trial.data.data_dir for trial in self.plan.representatives()}
         return {k.trial.id: k for k in known if k.trial.data.data_dir in folders}
 
-    def _close_plan(self, plan: Plan, run_id: str) -> None:
+    def _close_plan(self, plan: Plan) -> None:
         """The plan itself, with what it learned, and which trials it took."""
         if isinstance(plan, ReusingPlan):
             self.taken = list(plan.taken.values())
-            add_taken_runs(self.uri, run_id, {k.run_id: k.study for k in self.taken})
             plan = plan.plan
         self.plan = plan
 
+    def _close_records(self, recorder: Recorder) -> pa.Table:
+        """The study has come to its end: its trials, from MLflow or, where that has not got all of
+        them, from the study's own journal."""
+        recorder.close(Status.COMPLETED, {k.run_id: k.study for k in self.taken})
+        self.unsent = recorder.unsent
+        if not self.unsent and self._describe():
+            return load(self.name, self.uri)
+        taken = [known.row for known in self.taken]
+        rows = pa.Table.from_pylist(taken, schema=SCHEMA)
+        return pa.concat_tables([rows, to_table(recorder.read_runs())]).sort_by("started")
+
     @contextlib.contextmanager
-    def _open_run(self, resume: bool) -> Iterator[str]:
-        """The study's own MLflow run, closed whatever happens."""
+    def _open_run(self, resume: bool) -> Iterator[Recorder]:
+        """The study's own MLflow run, and who writes to it; closed if the study breaks off."""
         run_id = self._find_run() if resume else self._create_run()
         self._run_id = run_id
+        if resume:
+            study_run.reopen_study(self.uri, run_id)
+        else:
+            self._write_files()
+        recorder = self._make_recorder(run_id)
         try:
-            if resume:
-                self._take_up(run_id)
-            else:
-                self._write_files()
             with record_system_metrics(self.uri, run_id, self.system_metrics):
-                yield run_id
+                yield recorder
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt)
+            interrupted = isinstance(error, KeyboardInterrupt | OutOfSpaceError)
             with contextlib.suppress(UserError):  # the first error is the one to tell
-                status = Status.INTERRUPTED if interrupted else Status.FAILED
-                recorder.close_study(self.uri, run_id, status)
-            if interrupted and not isinstance(error, StudyInterrupted):
+                recorder.close(Status.INTERRUPTED if interrupted else Status.FAILED)
+            if isinstance(error, KeyboardInterrupt) and not isinstance(error, StudyInterrupted):
                 raise StudyInterrupted(self.name) from error
             raise
-        recorder.close_study(self.uri, run_id, Status.COMPLETED)
 
-    def _describe(self, files: Sequence[Path] = (), verdicts: Sequence[Verdict] = ()) -> pa.Table:
-        """Writes what MLflow shows of the study as a whole; gives its trials."""
+    def _describe(self, files: Sequence[Path] = (), verdicts: Sequence[Verdict] = ()) -> bool:
+        """Writes what MLflow shows of the study as a whole; whether MLflow was there to take it."""
         assert self._run_id is not None
-        run_id, table = self._run_id, load(self.name, self.uri)
-        others = [row["run_id"] for row in frontier(table).to_pylist() if row["study"] != self.name]
-        experiments = study_page.find_experiments(self.uri, [run_id, *others])
-        images = [file for file in files if file.suffix == ".png"]
-        paths = study_page.add_images(self.uri, run_id, images)
-        note = StudyNote(
-            self.question,
-            table,
-            verdicts,
-            {Path(path).stem: study_page.link_to_file(run_id, path) for path in paths},
-            {file.name: study_page.link_to_file(run_id, file.name) for file in files},
-            lambda trial: study_page.link_to_run(
-                experiments.get(trial, experiments[run_id]), trial
-            ),
-        )
-        text = note.to_markdown(study_page.LONGEST_NOTE)
-        study_page.describe_study(self.uri, run_id, text, note.headline, measure_study(table))
-        study_page.describe_experiment(self.uri, run_id, self.question)
-        return table
+        try:
+            describe_study(self.name, self.uri, self._run_id, self.question, files, verdicts)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            self.unsent = max(1, self.unsent)
+            return False
+        return True
 
-    def _recorder(self, run_id: str) -> Recorder:
+    def _make_recorder(self, run_id: str) -> Recorder:
         return Recorder(
             self.uri,
             self.name,
@@ -253,10 +242,11 @@ class Study:
             self.plan.varied_fields(),
             draw=figures.trial_figures,
             metric_of=lambda trial: select_task(trial.data).metric,
+            folder=self.folder,
         )
 
     def _create_run(self) -> str:
-        run_id = recorder.open_study(
+        run_id = study_run.open_study(
             self.uri, self.kind, self.name, self.settings, self.plan.to_json()
         )
         trials = self.plan.representatives()
@@ -271,6 +261,7 @@ class Study:
             "kind": self.kind,
             "folder": str(self.folder.absolute()),
             "created": self._created,
+            "question": self.question,
             "settings": self.settings,
         }
         (self.folder / STUDY_FILE).write_text(json.dumps(content, indent=1))
@@ -280,11 +271,6 @@ class Study:
         if run is None:
             raise UserError(f"resume: study {self.name!r} is not in {self.uri}")
         return str(run.info.run_id)
-
-    def _take_up(self, run_id: str) -> None:
-        recorder.reopen_study(self.uri, run_id)
-        if not self.backend.has_state(self.store, self.name):
-            delete_unfinished_trials(self.uri, run_id)
 
     def publish(
         self,
@@ -315,23 +301,17 @@ class Study:
             pq.write_table(table, partial_file)
             partial_file.replace(file)
             files.append(file)
-        recorder.add_files(self.uri, self._run_id, files)
-        files += self._write_report(self._run_id)
+        if self.unsent:
+            return files  # `sync_study` does the rest, once MLflow is back
+        try:
+            files += publish_study(self.name, self.uri, self._run_id, self.folder, files)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            self.unsent = 1
+            return files
         self._describe(files, verdicts)
         return files
-
-    def _write_report(self, run_id: str) -> list[Path]:
-        """Writes the report and its figures, and keeps them with the run; gives the report's file,
-        or none where no trial has finished."""
-        try:
-            page = write_report(self.name, self.uri, self.folder / REPORT_FILE)
-        except NothingToReportError:  # the study itself has said so
-            return []
-        pngs = save_drawings(page, self.folder / FIGURE_FOLDER)
-        drawn = [file for png in pngs for file in figures.figure_files(png)]
-        recorder.add_files(self.uri, run_id, drawn, FIGURE_FOLDER)
-        recorder.add_files(self.uri, run_id, [self.folder / REPORT_FILE])
-        return [self.folder / REPORT_FILE]
 
     def register_best(self, name: str) -> tuple[str, str]:
         """Makes the study's best trial (:func:`pick_best_trial`) a version of a registered model,

@@ -122,7 +122,8 @@ from pathlib import Path
 
 from bermo_ray import results
 from bermo_ray.record import DECIDING, Report, Status
-from bermo_ray.tracking.recorder import Recorder, open_study
+from bermo_ray.tracking.recorder import Recorder
+from bermo_ray.tracking.study_run import open_study
 from bermo_ray.tracking.store import connect, store_uri
 from bermo_ray.trial import Trial
 

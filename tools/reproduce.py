@@ -22,8 +22,8 @@ import tyro
 from bermo_ray.results.arm_text import verdicts_markdown
 from bermo_ray.results.verdict_store import load_verdicts
 from bermo_ray.results.verdicts import VERDICT_FILE, Outcome, Verdict
-from bermo_ray.tracking.recorder import environment_tags
 from bermo_ray.tracking.store import store_uri
+from bermo_ray.tracking.study_run import environment_tags
 
 ROOT = Path(__file__).parents[1]
 # Cheap ones whose trials others share come first.

@@ -76,9 +76,6 @@ class Display:
     def on_progress(self, attempt: str, share: float) -> None:
         self._shares[attempt] = share
 
-    def on_checkpoint(self, attempt: str, checkpoint: str) -> None:
-        pass
-
     def on_refresh(self) -> None:
         """Redraws, at most four times per second."""
         if not self.console.is_terminal:

@@ -12,7 +12,7 @@ from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.errors import UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
 from bermo_ray.models.fusion import FUSIONS
-from bermo_ray.study import STUDY_FILE
+from bermo_ray.results.study_records import STUDY_FILE
 from bermo_ray.tasks.registry import TASKS
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741

@@ -1,5 +1,6 @@
 """How many parameters remain (docs/methods.md §2, Counting)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +36,7 @@ class ParameterCount:
 def count_parameters(
     network: nn.Module,
     modules: nn.ModuleList,
-    pruner: Pruner | None = None,
+    masks: Pruner | Sequence[KeptWeights] | None = None,
     undropped_parameters: int | None = None,
 ) -> ParameterCount:
     """What remains of a network, read off the evaluation masks; without masks, off the weights.
@@ -43,17 +44,20 @@ def count_parameters(
     Args:
         network: With its head.
         modules: Its encoder's layers.
-        pruner: The masks, if they are not folded yet.
+        masks: The masks or, where they are folded into the weights, what they had kept.
         undropped_parameters: Of the layers before any of them was dropped; None: none was.
     """
-    if pruner is not None and pruner.state == "attached":
-        with pruner.frozen():
-            matrices = pruner.kept_by_matrix()
+    if isinstance(masks, Pruner) and masks.state == "attached":
+        with masks.frozen():
+            matrices = masks.kept_by_matrix()
             nonzero = _count_nonzero(network)
     else:
-        weights = prunable_matrices(modules)
-        matrices = [KeptWeights(n, int(w.count_nonzero()), w.numel()) for n, w in weights.items()]
         nonzero = _count_nonzero(network)
+        if masks is None or isinstance(masks, Pruner):
+            weights = prunable_matrices(modules).items()
+            matrices = [KeptWeights(n, int(w.count_nonzero()), w.numel()) for n, w in weights]
+        else:
+            matrices = list(masks)
     encoder = sum(p.numel() for p in modules.parameters())
     return ParameterCount(
         kept=sum(matrix.kept for matrix in matrices),

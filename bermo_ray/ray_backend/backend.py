@@ -7,6 +7,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.ray_backend import cluster, tuner
 from bermo_ray.ray_backend.trials import TrialConfig
 from bermo_ray.record import Listener
+from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.plan import Plan
 from bermo_ray.tracking.store import STORAGE_VARIABLE, Store
 from bermo_ray.training.reporter import Resources
@@ -52,20 +53,15 @@ class RayBackend:
         size = f"{self._cluster.cpus:g} CPUs, {self._cluster.gpus:g} GPUs"
         return at_once, f"{kind} ({size})"
 
-    def has_state(self, store: Store, study: str) -> bool:
-        """Whether there is a state to go on from."""
-        return tuner.has_state(store.checkpoints, study)
-
     def run(
-        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+        self, dialogue: Dialogue, listeners: Sequence[Listener], store: Store, study: str
     ) -> Plan | None:
-        """Runs all trials; the plan with what it learned, or None when interrupted."""
+        """Runs all trials that have not ended; the plan with what it learned, or None when
+        interrupted."""
         assert self._cluster is not None, "open() comes first"
         concurrent = cluster.count_concurrent(self._cluster, self.resources, self.concurrent)
-        config = TrialConfig(self.resources, store.checkpoints, self.plugins)
-        return tuner.run_plan(
-            plan, config, listeners, name=study, concurrent=concurrent, resume=resume
-        )
+        config = TrialConfig(self.resources, f"{store.checkpoints}/{study}", self.plugins)
+        return tuner.run_plan(dialogue, config, listeners, name=study, concurrent=concurrent)
 
     def close(self) -> None:
         """Leaves a cluster that was joined as it is."""

@@ -1,6 +1,7 @@
 """Tune's events, passed on to a study's listeners in their own words."""
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,29 +16,17 @@ from bermo_ray.trial import Trial
 
 
 class ListenerCallback(Callback):
-    """Tells listeners of starts, reports, checkpoints and ends.
+    """Tells listeners of starts, reports and ends, and the searcher of what ends the study.
 
-    It is pickled with the experiment, without its listeners: a resumed study brings its own.
+    Tune pickles it with the experiment, which nobody reads: without what it holds.
     """
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
-        self.listeners = list(listeners)
-        self._resumed = False
+    def __init__(self, listeners: Sequence[Listener], searcher: PlanSearcher) -> None:
+        self.listeners, self.searcher = list(listeners), searcher
         self._board: BoardReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"listeners": [], "_resumed": True, "_board": None}
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """After a resume: what ended before is told once, so that it is counted."""
-        if not self._resumed:
-            return
-        self._resumed = False
-        for trial in trials:
-            report = decode_report(trial.last_result)
-            if trial.is_finished() and report is not None and report.status.ended:
-                for listener in self.listeners:
-                    listener.on_known(trial.trial_id, _trial_of(trial), report)
+        return {}
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._board = self._board or BoardReader()
@@ -49,29 +38,24 @@ class ListenerCallback(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         for listener in self.listeners:
-            listener.on_start(trial.trial_id, _trial_of(trial))
+            listener.on_start(_attempt_of(trial), _trial_of(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         reports = decode_history(result)
-        checkpoint = _with_scheme(trial, result.get("checkpoint_path", ""))
+        if reports[-1].status is Status.INTERRUPTED:  # by what is no fault of its own
+            self.searcher.stop_reason = reports[-1].reason
+            return
         for listener in self.listeners:
-            listener.on_report(trial.trial_id, reports, checkpoint)
-
-    def on_checkpoint(
-        self, iteration: int, trials: list[Any], trial: Any, checkpoint: Any, **info: Any
-    ) -> None:
-        for listener in self.listeners:
-            listener.on_checkpoint(trial.trial_id, _with_scheme(trial, checkpoint.path))
+            listener.on_report(_attempt_of(trial), reports, result.get("checkpoint", ""))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial whose process was lost more often than is retried; maybe before its start."""
-        lines = str(trial.get_error() or "").strip().splitlines() or [""]
-        lost = Report(status=Status.FAILED, reason=f"lost its process: {lines[-1]}")
+        lost = Report(status=Status.FAILED, reason=describe_loss(str(trial.get_error() or "")))
         for listener in self.listeners:
-            listener.on_start(trial.trial_id, _trial_of(trial))
-            listener.on_report(trial.trial_id, [lost], "")
+            listener.on_start(_attempt_of(trial), _trial_of(trial))
+            listener.on_report(_attempt_of(trial), [lost], "")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         with contextlib.ExitStack() as closing:  # one that raises leaves none of the others open
@@ -96,15 +80,22 @@ class GiveUpStopper(Stopper):
         return True
 
     def stop_all(self) -> bool:
-        """The study itself goes on."""
-        return False
+        """Whether the study ends before its plan does."""
+        return self.searcher.stop_reason is not None
 
 
 def _trial_of(tune_trial: Any) -> Trial:
     return Trial.from_json(tune_trial.config["trial"])
 
 
-def _with_scheme(tune_trial: Any, path: str) -> str:
-    """Ray names a checkpoint in a bucket without the scheme of its storage."""
-    scheme, separator, _ = str(tune_trial.config.get("storage", "")).partition("://")
-    return f"{scheme}://{path}" if separator and path and "://" not in path else path
+def _attempt_of(tune_trial: Any) -> str:
+    return str(tune_trial.config["attempt"])
+
+
+def describe_loss(error: str) -> str:
+    """In a line why a process was lost, from what Ray says of it."""
+    if "OutOfMemory" in error or "memory monitor" in error or "out of memory" in error:
+        used = re.search(r"[Mm]emory on the node .*? was ([^,;()]+)", error)
+        return "out of memory: Ray ended its process" + (f" at {used[1].strip()}" if used else "")
+    lines = error.strip().splitlines() or [""]
+    return f"lost its process: {lines[-1]}"

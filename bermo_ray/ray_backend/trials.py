@@ -3,12 +3,15 @@
 With one worker the loop runs in the Tune trial's own process: an inner trainer would cost 26 s per
 trial, this costs nothing once the process is reused. With more, Ray Train's TorchTrainer runs
 inside the Tune trial. What crosses processes is JSON: ``report``, and ``history`` after a resume.
+
+Checkpoints are a trial's own matter (:class:`CheckpointFolder`), neither Tune's nor Train's: these
+know what they saved last only as of the last time that they saved their state.
 """
 
 import json
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,9 @@ from typing import Any
 from bermo_ray import plugins
 from bermo_ray.ray_backend.progress import BoardWriter
 from bermo_ray.record import Report, Status
+from bermo_ray.search.trial_names import name_folder
+from bermo_ray.space import OutOfSpaceError
+from bermo_ray.training.checkpoint_folder import CheckpointFolder, SaveCheckpoint
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import Trial
 
@@ -25,12 +31,13 @@ class TrialConfig:
     """What Tune hands to a trial's process, besides the trial itself."""
 
     resources: Resources
-    storage: str  # folder or URI of the checkpoints
+    storage: str  # folder or URI of the study's checkpoints
     plugins: tuple[str, ...] = ()  # modules to import first
 
-    def to_tune(self, trial: Trial) -> dict[str, Any]:
+    def to_tune(self, attempt: str, trial: Trial) -> dict[str, Any]:
         """As plain values for Tune's config."""
-        return {"trial": trial.to_json(), **asdict(self), "plugins": list(self.plugins)}
+        about = {"attempt": attempt, "trial": trial.to_json()}
+        return about | asdict(self) | {"plugins": list(self.plugins)}
 
     @classmethod
     def from_tune(cls, config: dict[str, Any]) -> "TrialConfig":
@@ -39,9 +46,11 @@ class TrialConfig:
         return cls(resources, config["storage"], tuple(config["plugins"]))
 
 
-def encode_result(report: Report, history: Sequence[Report] = ()) -> dict[str, str]:
+def encode_result(
+    report: Report, history: Sequence[Report] = (), checkpoint: str = ""
+) -> dict[str, str]:
     """A report for Tune, which would flatten a dict and mix its own keys with ours."""
-    result = {"report": json.dumps(report.to_dict())}
+    result = {"report": json.dumps(report.to_dict()), "checkpoint": checkpoint}
     if history:
         result["history"] = json.dumps([earlier.to_dict() for earlier in history])
     return result
@@ -62,23 +71,33 @@ def decode_history(result: dict[str, Any]) -> list[Report]:
 
 class RayReporter:
     """A :class:`bermo_ray.training.reporter.Reporter` through ``ray.tune`` or ``ray.train``, which
-    have the same calls."""
+    have the same calls.
+
+    Args:
+        session: The one or the other.
+        rank: Of this worker.
+        world_size: How many there are.
+        gpus: Whether it has one.
+        checkpoint: Where the trial's checkpoint lies.
+        attempt: Whose progress is told; empty: nobody's.
+    """
 
     def __init__(
-        self, session: Any, rank: int, world_size: int, gpus: bool, attempt: str = ""
+        self,
+        session: Any,
+        rank: int,
+        world_size: int,
+        gpus: bool,
+        checkpoint: CheckpointFolder,
+        attempt: str = "",
     ) -> None:
         self.session, self.rank, self.world_size = session, rank, world_size
-        self.device = _find_device(gpus)
+        self.device, self.checkpoint = _find_device(gpus), checkpoint
         self._board = BoardWriter(attempt) if attempt and rank == 0 else None
-        self._resume_folder: tempfile.TemporaryDirectory[str] | None = None
 
     def resume_from(self) -> Path | None:
-        """The checkpoint that Ray has for this trial, copied here."""
-        checkpoint = self.session.get_checkpoint()
-        if checkpoint is None:
-            return None
-        self._resume_folder = tempfile.TemporaryDirectory(prefix="bermo-resume-")
-        return Path(checkpoint.to_directory(self._resume_folder.name))
+        """The trial's checkpoint, of whatever process."""
+        return self.checkpoint.find()
 
     def progress(self, share: float) -> None:
         """Rank 0 tells the board."""
@@ -86,20 +105,17 @@ class RayReporter:
             self._board.tell(share)
 
     def report(
-        self,
-        report: Report,
-        save: Callable[[Path], None] | None,
-        history: Sequence[Report] = (),
+        self, report: Report, save: SaveCheckpoint | None, history: Sequence[Report] = ()
     ) -> None:
-        """Passes the report on; rank 0 saves the checkpoint."""
-        result = encode_result(report, history)
-        if save is None or self.rank != 0:
-            self.session.report(result)
-            return
-        with tempfile.TemporaryDirectory(prefix="bermo-checkpoint-") as folder:
-            save(Path(folder))
-            checkpoint = self.session.Checkpoint.from_directory(folder)
-            self.session.report(result, checkpoint=checkpoint)
+        """Passes the report on, once rank 0 has saved the checkpoint that belongs to it."""
+        if save is not None and self.rank == 0:
+            self.checkpoint.write(save)
+        self.session.report(encode_result(report, history, self.checkpoint.location))
+
+
+def open_folder(storage: str, trial: Trial) -> CheckpointFolder:
+    """Where a trial's checkpoint lies within its study's."""
+    return CheckpointFolder(f"{storage}/{name_folder(trial)}")
 
 
 def _find_device(gpus: bool) -> Any:
@@ -124,14 +140,30 @@ def run_trial(config: dict[str, Any]) -> None:
         settings = TrialConfig.from_tune(config)
         plugins.load_plugins(settings.plugins)
         if settings.resources.workers == 1:
-            train_in_process(config["trial"], settings)
+            train_in_process(config["attempt"], config["trial"], settings)
         else:
-            train_in_parallel(config["trial"], settings)
+            train_in_parallel(config["attempt"], config["trial"], settings)
     except Exception as error:
+        # A full disk is no result of the trial's: the study ends, and this one goes on later.
+        full = find_out_of_space(error)
         failed = Report(
-            status=Status.FAILED, reason=_one_line(error), traceback=traceback.format_exc()
+            status=Status.INTERRUPTED if full else Status.FAILED,
+            reason=full or _one_line(error),
+            traceback="" if full else traceback.format_exc(),
         )
         tune.report(encode_result(failed))
+
+
+def find_out_of_space(error: Exception) -> str | None:
+    """What an error says of a full disk; that of a worker among several is within it, as text."""
+    if isinstance(error, OutOfSpaceError):
+        return str(error)
+    for failure in getattr(error, "worker_failures", {}).values():
+        lines = str(failure).splitlines()
+        marked = [line for line in lines if OutOfSpaceError.__name__ in line]
+        if marked:
+            return marked[-1].partition(f"{OutOfSpaceError.__name__}: ")[2]
+    return None
 
 
 def _one_line(error: Exception) -> str:
@@ -142,7 +174,7 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def train_in_process(trial_json: str, settings: TrialConfig) -> None:
+def train_in_process(attempt: str, trial_json: str, settings: TrialConfig) -> None:
     """One worker: the loop runs in the Tune trial's own process."""
     import torch
     from ray import tune
@@ -150,40 +182,39 @@ def train_in_process(trial_json: str, settings: TrialConfig) -> None:
     from bermo_ray.training.loop import train
 
     torch.set_num_threads(settings.resources.cpus_per_worker)
-    attempt = tune.get_context().get_trial_id()
-    train(Trial.from_json(trial_json), RayReporter(tune, 0, 1, settings.resources.gpus, attempt))
+    trial, gpus = Trial.from_json(trial_json), settings.resources.gpus
+    train(trial, RayReporter(tune, 0, 1, gpus, open_folder(settings.storage, trial), attempt))
 
 
-def train_in_parallel(trial_json: str, settings: TrialConfig) -> None:
+def train_in_parallel(attempt: str, trial_json: str, settings: TrialConfig) -> None:
     """Several workers: Ray Train's TorchTrainer; gloo on CPUs, NCCL on GPUs.
 
-    The inner run has the trial's name in Tune, so that a resumed trial finds its checkpoints.
+    Like Tune's, the state that Train saves is not used, so that it goes to a folder of its own.
     """
     import ray.train
-    from ray import tune
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    resources, attempt = settings.resources, tune.get_context().get_trial_id()
+    resources, trial = settings.resources, Trial.from_json(trial_json)
     per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
-    TorchTrainer(
-        _train_worker,
-        train_loop_config=settings.to_tune(Trial.from_json(trial_json)) | {"attempt": attempt},
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=resources.workers,
-            use_gpu=resources.gpus,
-            resources_per_worker=per_worker | ({"GPU": 1} if resources.gpus else {}),
-        ),
-        run_config=ray.train.RunConfig(
-            name=f"train-{attempt}",
-            storage_path=settings.storage,
-            callbacks=[TuneReportCallback()],
-            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-            # No limit to failed starts: nodes of an autoscaled cluster take minutes to come up.
-            failure_config=ray.train.FailureConfig(max_failures=2),
-        ),
-    ).fit()
+    with tempfile.TemporaryDirectory(prefix="bermo-train-", ignore_cleanup_errors=True) as folder:
+        TorchTrainer(
+            _train_worker,
+            train_loop_config=settings.to_tune(attempt, trial),
+            torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=resources.workers,
+                use_gpu=resources.gpus,
+                resources_per_worker=per_worker | ({"GPU": 1} if resources.gpus else {}),
+            ),
+            run_config=ray.train.RunConfig(
+                name=f"train-{attempt}",
+                storage_path=folder,
+                callbacks=[TuneReportCallback()],
+                # No limit to failed starts: nodes of an autoscaled cluster take minutes to come up.
+                failure_config=ray.train.FailureConfig(max_failures=2),
+            ),
+        ).fit()
 
 
 def _train_worker(config: dict[str, Any]) -> None:
@@ -197,6 +228,6 @@ def _train_worker(config: dict[str, Any]) -> None:
     torch.set_num_threads(settings.resources.cpus_per_worker)
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
-    gpus = settings.resources.gpus
-    reporter = RayReporter(ray.train, rank, world_size, gpus, config["attempt"])
-    train(Trial.from_json(config["trial"]), reporter)
+    trial, gpus = Trial.from_json(config["trial"]), settings.resources.gpus
+    folder, attempt = open_folder(settings.storage, trial), config["attempt"]
+    train(trial, RayReporter(ray.train, rank, world_size, gpus, folder, attempt))

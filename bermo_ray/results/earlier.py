@@ -45,4 +45,5 @@ def read_known_trials(
                 row["run_id"],
                 row["study"],
                 row["checkpoint"] or "",
+                row,
             )

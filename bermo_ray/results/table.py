@@ -20,12 +20,12 @@ def load(study: str, uri: str | None = None) -> pa.Table:
     Raises:
         UserError: no such study in that store.
     """
-    return _to_table(reader.read_study(_store_uri(uri), study))
+    return to_table(reader.read_study(_store_uri(uri), study))
 
 
 def load_all(uri: str | None = None) -> pa.Table:
     """The trials of all studies of a store, as :func:`load` gives one's; empty without a store."""
-    return _to_table(reader.read_all(_store_uri(uri)))
+    return to_table(reader.read_all(_store_uri(uri)))
 
 
 def predictions(trial: str, uri: str | None = None) -> pa.Table:
@@ -73,7 +73,8 @@ def _store_uri(uri: str | None) -> str:
     return store.store_uri(Path(store.RUNS), uri)
 
 
-def _to_table(runs: Iterable[reader.StoredRun]) -> pa.Table:
+def to_table(runs: Iterable[reader.StoredRun]) -> pa.Table:
+    """The rows of runs, with :data:`bermo_ray.record.SCHEMA`."""
     rows = [
         row_from_mlflow(run.run_id, run.started, run.ended, run.tags, run.metrics) for run in runs
     ]

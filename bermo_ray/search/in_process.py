@@ -1,66 +1,42 @@
 """Runs a plan in this process, one trial after the other: no Ray, no MLflow."""
 
 import contextlib
-import itertools
-import json
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from bermo_ray.record import Listener, Report, Status
-from bermo_ray.search.plan import Dialogue, Plan
+from bermo_ray.search.dialogue import Dialogue
+from bermo_ray.search.plan import Plan
+from bermo_ray.search.trial_names import name_folder
+from bermo_ray.space import OutOfSpaceError
 from bermo_ray.training.loop import train
 from bermo_ray.training.reporter import LocalReporter
 
-_LOG = "log.json"
 _SECONDS_BETWEEN = 0.5  # looks at how far a trial is
 
 
-def has_log(folder: Path) -> bool:
-    """Whether a plan was run there before."""
-    return (folder / _LOG).is_file()
-
-
 def run_in_process(
-    plan: Plan, listeners: Sequence[Listener], folder: Path, threads: int = 1
+    dialogue: Dialogue, listeners: Sequence[Listener], folder: Path, threads: int = 1
 ) -> Plan:
-    """Runs all trials of a plan; what was finished in ``folder`` before is not run again.
+    """Runs all trials of a dialogue's plan that have not ended; checkpoints go to ``folder``.
 
     A Python error in a trial is a result, ``status=failed``; the others go on. One of the plan's or
-    a listener's own ends the run.
-
-    Raises:
-        UserError: the log in ``folder`` is another plan's.
+    a listener's own, or a full disk, ends the run.
     """
-    dialogue = Dialogue(plan)
-    if has_log(folder):
-        for known in dialogue.replay(json.loads((folder / _LOG).read_text())):
-            for listener in listeners:
-                listener.on_known(*known)
+    plan = dialogue.plan
     with contextlib.ExitStack() as closing:
         for listener in listeners:
             closing.callback(listener.on_close)
-        for attempt in _attempts(dialogue, folder):
-            _run_attempt(dialogue, attempt, listeners, folder, threads)
-            _write_log(dialogue, folder)
+        while (asked := dialogue.ask_next()) is not None:
+            _run_attempt(dialogue, asked[0], listeners, folder, threads)
     if not plan.finished:
         raise RuntimeError(f"{type(plan).__name__}: nothing is asked for, yet it is not finished")
     return plan
-
-
-def _attempts(dialogue: Dialogue, folder: Path) -> Iterator[str]:
-    """Those that were interrupted, then new ones until the plan asks for no more."""
-    yield from list(dialogue.running)
-    for number in itertools.count(sum("asked" in entry for entry in dialogue.log)):
-        attempt = f"{number:05d}"
-        if dialogue.ask(attempt) is None:
-            return
-        _write_log(dialogue, folder)
-        yield attempt
 
 
 def _run_attempt(
@@ -70,12 +46,14 @@ def _run_attempt(
     for listener in listeners:
         listener.on_start(attempt, trial)
     torch.set_num_threads(threads)
-    reporter = _ListenedReporter(folder / attempt)
+    reporter = _ListenedReporter(folder / name_folder(trial))
     reporter.dialogue, reporter.attempt, reporter.listeners = dialogue, attempt, listeners
     try:
         last = train(trial, reporter)
     except _GivenUp as given_up:
         last = given_up.report
+    except OutOfSpaceError:
+        raise
     except Exception as error:
         if reporter.outside_error is not None:
             raise reporter.outside_error from None
@@ -144,10 +122,3 @@ class _ListenedReporter(LocalReporter):
             listener.on_refresh()
         if reason is not None:
             raise _GivenUp(report)
-
-
-def _write_log(dialogue: Dialogue, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    partial_file = folder / f"{_LOG}.partial"
-    partial_file.write_text(json.dumps(dialogue.log))
-    partial_file.replace(folder / _LOG)

@@ -1,7 +1,8 @@
 """Trials that earlier studies ran: a plan is told of them instead of running them again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from bermo_ray.record import Report
 from bermo_ray.search.grid import Grid
@@ -18,6 +19,7 @@ class KnownTrial:
     run_id: str
     study: str
     checkpoint: str
+    row: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # of its table
 
 
 class ReusingPlan(Plan):

@@ -1,5 +1,6 @@
 """What tells the trials of a study apart: which fields vary, and a trial's name in a few words."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -62,6 +63,14 @@ def describe_trial(trial: Trial, varied: Collection[str] | None = None) -> str:
     usual = {"fusion.name", "pruning.method", "pruning.multiplier"}
     usual |= {"layer_drop.count"} if trial.layer_drop else {_RATES[0]}
     return " ".join(_describe_fields(trial, usual | ({"seed"} if trial.seed else set())))
+
+
+def name_folder(trial: Trial) -> str:
+    """A short name for the folder of a trial's checkpoint, which no other trial has:
+    ``tense-bermo-l0-seed1-0f3a91c2``."""
+    method = trial.pruning.method if trial.pruning else "dense"
+    words = [trial.data.task[-24:], trial.fusion.name, method, f"seed{trial.seed}", trial.id[:8]]
+    return "-".join(re.sub(r"[^\w.]+", "_", word).strip("_") for word in words)
 
 
 def describe_outcome(report: Report) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bermo_ray.errors import UserError
-from bermo_ray.record import PREDICTIONS_FILE, Status
+from bermo_ray.record import PREDICTIONS_FILE
 
 RUNS = "runs"  # the default folder of studies' records
 DATABASE = "mlflow.db"
@@ -87,6 +87,9 @@ def connect(uri: str) -> Any:
         logging.getLogger(name).setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    # A server that is away is asked again by us, not for two minutes within one call.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     if uri.startswith(("http://", "https://")):
         _ping(uri)
     from mlflow import MlflowClient
@@ -101,6 +104,23 @@ def connect(uri: str) -> Any:
         why = str(error).splitlines()[0]
         raise UserError(f"tracking_uri: can't open {uri}: {why}") from error
     return client
+
+
+# What MLflow answers to a record that it will never take.
+_REFUSALS = {
+    "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST",
+    "INVALID_STATE", "PERMISSION_DENIED",
+}  # fmt: skip
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether an error comes of a store that can't be reached or written just now, so that the same
+    call may go through later."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return error.error_code not in _REFUSALS
+    return isinstance(error, UserError | OSError)
 
 
 def _ping(uri: str) -> None:
@@ -204,11 +224,3 @@ def _all_pages(client: Any, experiments: list[str], query: str) -> list[Any]:
         token = page.token
         if not token:
             return runs
-
-
-def delete_unfinished_trials(uri: str, study_run: str) -> None:
-    """Removes the runs of trials that never ended: those trials start anew in other attempts."""
-    client = connect(uri)
-    for run in trial_runs(client, study_run):
-        if not Status(run.data.tags["bermo.status"]).ended:
-            client.delete_run(run.info.run_id)

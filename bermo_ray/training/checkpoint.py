@@ -5,6 +5,7 @@ evaluations, so no generator state has to be kept (nor one for each worker).
 """
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,20 +101,28 @@ def save_checkpoint(
     rates: LambdaLR,
     progress: Progress,
     predictions: pa.Table | None,
+    best: BestModel | None = None,
 ) -> None:
-    """Writes a checkpoint into an empty folder. A final one has the ``predictions`` on the dev set
-    and leaves out the optimiser's state."""
-    save_model(network, str(folder / WEIGHTS_FILE))
-    if pruner is not None:
-        save_file(pruner.state_dict(), folder / SCORES_FILE)
+    """Writes a checkpoint into an empty folder: all that a run goes on from or, with its
+    ``predictions`` on the dev set, what is left of one that has ended: weights alone, with the
+    masks folded in."""
+    with pruner.frozen() if pruner and predictions is not None else nullcontext():
+        save_model(network, str(folder / WEIGHTS_FILE))
     if predictions is None:
+        if pruner is not None:
+            save_file(pruner.state_dict(), folder / SCORES_FILE)
         state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
         torch.save(state, folder / OPTIMIZER_FILE)
+        if best is not None:
+            best.save(folder)
     else:
         pq.write_table(predictions, folder / PREDICTIONS_FILE, compression="zstd")
     history = [report.to_dict() for report in progress.history]
     content = {**vars(progress), "history": history, "trial": json.loads(trial.to_json())}
-    (folder / PROGRESS_FILE).write_text(json.dumps(content | {"labels": labels}, indent=1))
+    text = json.dumps(content | {"labels": labels}, indent=1)
+    partial_file = folder / f"{PROGRESS_FILE}.partial"
+    partial_file.write_text(text)
+    partial_file.replace(folder / PROGRESS_FILE)  # the last to be there: see CheckpointFolder
 
 
 def read_content(folder: Path) -> dict[str, Any]:
@@ -129,13 +138,6 @@ def read_progress(folder: Path) -> Progress:
     return Progress(content["step"], content["total"], history, content["dropping_order"])
 
 
-def load_weights(folder: Path, network: nn.Module, pruner: Pruner | None) -> None:
-    """Puts weights, and scores if there are any, back as they were."""
-    load_model(network, str(folder / WEIGHTS_FILE))
-    if pruner is not None:
-        pruner.load_state_dict(load_file(folder / SCORES_FILE))
-
-
 def load_checkpoint(
     folder: Path,
     network: nn.Module,
@@ -144,7 +146,9 @@ def load_checkpoint(
     rates: LambdaLR,
 ) -> None:
     """Puts network, scores, optimiser and rates back as they were."""
-    load_weights(folder, network, pruner)
+    load_model(network, str(folder / WEIGHTS_FILE))
+    if pruner is not None:
+        pruner.load_state_dict(load_file(folder / SCORES_FILE))
     state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     rates.load_state_dict(state["rates"])

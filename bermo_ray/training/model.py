@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_model
 
 from bermo_ray import trial as spec
 from bermo_ray.errors import UserError
@@ -13,7 +14,7 @@ from bermo_ray.models.assembly import AssembledModel, assemble
 from bermo_ray.models.fine_tuned import load_fine_tuned, match_labels, reorder_classes
 from bermo_ray.models.stock import load_stock
 from bermo_ray.pruning.counting import ParameterCount, count_parameters
-from bermo_ray.pruning.pruner import Pruner
+from bermo_ray.pruning.pruner import KeptWeights, Pruner, prunable_matrices
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.record import Report, Status
 from bermo_ray.tasks.registry import select_task
@@ -143,31 +144,28 @@ def load_trained(folder: Path) -> TrainedModel:
     if not progress.ended:
         raise UserError(f"the trial in {folder} has not ended: step {progress.step}")
     report = progress.history[-1]
-    model, pruner = _restore(folder, trial, task, progress)
-    count = count_parameters(model.network, model.stack.modules, pruner, model.undropped_parameters)
-    masked_names = tuple(matrix.name for matrix in pruner.matrices) if pruner else ()
-    if pruner:
-        pruner.fold()
+    model = _restore(folder, trial, task, progress)
+    kept = [KeptWeights(*entry) for entry in report.kept_by_matrix]
+    count = count_parameters(
+        model.network, model.stack.modules, kept or None, model.undropped_parameters
+    )
+    masked_names = tuple(matrix.name for matrix in kept)
     if not all(bool(torch.isfinite(p).all()) for p in model.network.parameters()):
         raise UserError(f"the weights in {folder} are not finite: the trial diverged")
     model.network.eval()
     return TrainedModel(trial, task, model, report, count, masked_names)
 
 
-def _restore(
-    folder: Path, trial: Trial, task: Task, progress: Progress
-) -> tuple[AssembledModel, Pruner | None]:
-    """Model and masks with the checkpoint's weights and scores."""
+def _restore(folder: Path, trial: Trial, task: Task, progress: Progress) -> AssembledModel:
+    """The model with the weights of a run that has ended, which hold its masks."""
     unfrozen = trial.replace(mode="finetune")
     model = build_model(unfrozen, task, dropping_order=progress.dropping_order)
-    warmup = trial.warmup_steps(progress.total)
-    pruner = build_pruner(trial.pruning, model, progress.total, warmup)
     model.remove_layers(progress.history[-1].dropped_layers)
-    if pruner:
-        pruner.forget_removed(model.stack.modules)
-        pruner.now = progress.step
-    checkpoint.load_weights(folder, model.network, pruner)
-    return model, pruner
+    load_model(model.network, str(folder / checkpoint.WEIGHTS_FILE))
+    with torch.no_grad():
+        for weight in prunable_matrices(model.stack.modules).values():
+            weight.add_(0.0)  # makes −0, what a closed gate leaves of a negative weight, a plain 0
+    return model
 
 
 def starting_depth(trial: Trial) -> int:

@@ -1,8 +1,7 @@
 """Where a training loop runs, and whom it reports to; without Ray."""
 
 import platform
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -10,10 +9,8 @@ from typing import Protocol
 import torch
 
 from bermo_ray.record import Report
-from bermo_ray.training.checkpoint import PROGRESS_FILE
+from bermo_ray.training.checkpoint_folder import CheckpointFolder, SaveCheckpoint
 from bermo_ray.trial import Trial
-
-SaveCheckpoint = Callable[[Path], None]  # writes a checkpoint into the empty folder it is given
 
 
 class Reporter(Protocol):
@@ -61,33 +58,19 @@ class LocalReporter:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def resume_from(self) -> Path | None:
-        """The checkpoint of an earlier run in the same folder; if that run was killed between two
-        moves of :meth:`report`, the one before it."""
-        folders = (self.folder, self._beside(".old")) if self.folder else ()
-        return next((f for f in folders if f and (f / PROGRESS_FILE).is_file()), None)
+        """The checkpoint of an earlier run in the same folder."""
+        return CheckpointFolder(self.folder).find() if self.folder else None
 
     def progress(self, share: float) -> None:
         """Nobody watches."""
 
-    def _beside(self, suffix: str) -> Path:
-        assert self.folder is not None
-        return self.folder.with_name(self.folder.name + suffix)
-
     def report(
         self, report: Report, save: SaveCheckpoint | None, history: Sequence[Report] = ()
     ) -> None:
-        """Remembers the report; the checkpoint before this one goes when this one is complete."""
+        """Remembers the report; its checkpoint takes the place of the one before."""
         self.reports.append(report)
         if save and self.folder:
-            new, old = self._beside(".new"), self._beside(".old")
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir(parents=True)
-            save(new)
-            if self.folder.exists():
-                shutil.rmtree(old, ignore_errors=True)
-                self.folder.replace(old)
-            new.replace(self.folder)
-            shutil.rmtree(old, ignore_errors=True)
+            CheckpointFolder(self.folder).write(save)
 
 
 def run_locally(trial: Trial, folder: Path | None = None, threads: int = 1) -> list[Report]:

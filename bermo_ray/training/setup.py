@@ -106,9 +106,8 @@ class TrainingRun:
             self.rates,
             progress,
             predictions,
+            self.best,
         )
-        if self.best is not None and predictions is None:
-            self.best.save(folder)
 
     def start_training(self) -> None:
         """Puts the network into training mode; what is frozen goes without dropout too."""

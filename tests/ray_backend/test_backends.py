@@ -39,13 +39,13 @@ def test_in_process_and_torch_trainer_agree_with_no_ray_at_all(
     def function(config: dict[str, Any]) -> None:
         settings = TrialConfig(Resources(), config["storage"])
         backends = {"train": train_in_parallel, "tune": train_in_process}
-        backends[config["how"]](config["trial"], settings)
+        backends[config["how"]]("00000", config["trial"], settings)
 
     needs = {"CPU": 0, "node:__internal_head__": 0.001}
     space = {
         "how": tune.grid_search(["tune", "train"]),
         "trial": trial.to_json(),
-        "storage": str(tmp_path / "train"),
+        "storage": tune.sample_from(lambda config: str(tmp_path / "of" / config["how"])),
     }
     try:
         results = tune.Tuner(

@@ -1,4 +1,3 @@
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from ray.tune.search import Searcher
 from bermo_ray.ray_backend.searcher import PlanSearcher
 from bermo_ray.ray_backend.trials import TrialConfig, encode_result
 from bermo_ray.record import Report, Status
+from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.training.reporter import Resources
@@ -35,12 +35,16 @@ def multiplier_of(trial: Trial) -> float:
 
 
 def search(trials: int = 4) -> PlanSearcher:
-    return PlanSearcher(FrontierSearch(space(), trials, (0,), n_dense_trials=1), CONFIG)
+    return PlanSearcher(Dialogue(make_plan(trials)), CONFIG)
+
+
+def make_plan(trials: int = 4) -> FrontierSearch:
+    return FrontierSearch(space(), trials, (0,), n_dense_trials=1)
 
 
 def studies(searcher: PlanSearcher) -> Any:
-    assert isinstance(searcher.plan, FrontierSearch)
-    return {arm: study for (arm, _), study in searcher.plan.studies.items()}
+    assert isinstance(searcher.dialogue.plan, FrontierSearch)
+    return {arm: study for (arm, _), study in searcher.dialogue.plan.studies.items()}
 
 
 def end(searcher: PlanSearcher, attempt: str, status: Status, **figures: float) -> None:
@@ -54,7 +58,7 @@ def finish(searcher: PlanSearcher, attempt: str, remaining: float, metric: float
 
 def test_baselines_come_first_then_the_arms_in_turn_then_it_ends() -> None:
     searcher = search()
-    assert searcher.plan.most_trials == 10
+    assert searcher.dialogue.plan.most_trials == 10
     trials = [trial_of(searcher.suggest(str(i))) for i in range(10)]
     assert [t.pruning for t in trials[:2]] == [None, None]
     assert [t.fusion.name for t in trials] == ["last", "bermo"] * 5
@@ -94,25 +98,29 @@ def test_a_trial_that_tune_cut_off_is_told_as_stopped() -> None:
     searcher.suggest("0")
     searcher.on_trial_complete("0", encode_result(Report(step=3, metric=0.5)))
     told = {"step": 3, "metric": 0.5, "status": "stopped"}
-    assert searcher.dialogue.log[-1] == {"told": "0", "reports": [told]}
+    assert searcher.dialogue.log[-1] == {"told": "00000", "reports": [told]}
 
 
-def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> None:
-    searcher = search()
+def test_a_log_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> None:
+    searcher = PlanSearcher(Dialogue(make_plan(), tmp_path / "log.jsonl"), CONFIG)
     configs = {str(i): searcher.suggest(str(i)) for i in range(6)}
     finish(searcher, "0", 1.0, 0.95)
     finish(searcher, "1", 1.0, 0.95)
     finish(searcher, "2", 0.4, 0.9)
     end(searcher, "3", Status.FAILED)
-    searcher.save(str(tmp_path / "state"))
+    with (tmp_path / "log.jsonl").open("a") as stream:
+        stream.write('{"told": "00004", "rep')  # killed in the middle of a line
 
-    again = search()
-    again.restore(str(tmp_path / "state"))
+    again = PlanSearcher(Dialogue(make_plan(), tmp_path / "log.jsonl"), CONFIG)
+    known = again.dialogue.resume()
+    assert [attempt for attempt, _, _ in known] == ["00000", "00001", "00002", "00003"]
     assert again.dialogue.log == searcher.dialogue.log
     assert len(again.dialogue.log) == 10
     optuna_trials = [t for s in studies(again).values() for t in s.trials]
     assert sorted(t.state.name for t in optuna_trials) == ["COMPLETE", "FAIL", "RUNNING", "RUNNING"]
-    finish(again, "4", 0.3, 0.8)  # was open when it was saved
+    # What was open comes first, under the names of its attempts.
+    assert [again.suggest("a"), again.suggest("b")] == [configs["4"], configs["5"]]
+    finish(again, "a", 0.3, 0.8)
     done = studies(again)["last"].trials[-1]
     assert done.values == [0.3, 0.8]
     assert math.isclose(done.params[LAMBDA], multiplier_of(trial_of(configs["4"])))
@@ -124,17 +132,13 @@ def test_restore_brings_back_what_was_told_and_what_was_open(tmp_path: Path) -> 
     assert again.suggest("end") == Searcher.FINISHED
 
 
-def test_a_trial_that_tune_never_heard_of_is_told_as_lost(tmp_path: Path) -> None:
-    """Killed between two of Tune's files: of two trials under way it has the first alone."""
+def test_what_ends_with_the_study_has_not_ended(tmp_path: Path) -> None:
     searcher = search()
-    for i in range(4):
+    for i in range(3):
         searcher.suggest(str(i))
-    finish(searcher, "0", 1.0, 0.95)
-    finish(searcher, "1", 1.0, 0.95)
-    searcher.save(str(tmp_path / "state"))
-    again = search()
-    again.known_to_tune = {"0", "1", "2"}
-    again.restore(str(tmp_path / "state"))
-    assert list(again.dialogue.running) == ["2"]
-    assert again.dialogue.log[-1] == {"told": "3", "reports": []}
-    assert json.loads((tmp_path / "state").read_text())["finished"] is False
+    searcher.stop_reason = "storage: no room left"
+    searcher.on_trial_complete("0", encode_result(Report(step=3, metric=0.5)))
+    searcher.on_trial_complete("1", None, error=True)
+    finish(searcher, "2", 1.0, 0.95)
+    assert list(searcher.dialogue.running) == ["00000", "00001"]
+    assert searcher.suggest("more") == Searcher.FINISHED

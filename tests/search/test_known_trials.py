@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from bermo_ray.record import Report, Status
+from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
-from bermo_ray.search.plan import Dialogue
 from bermo_ray.trial import Trial
 
 TRIALS = [Trial(seed=seed) for seed in range(5)]

@@ -9,8 +9,8 @@ import pytest
 
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
+from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.layer_count_search import LayerCountSearch, Line, loss_interval
-from bermo_ray.search.plan import Dialogue
 from bermo_ray.trial import Trial
 
 Metric = Callable[[int], float | None]

@@ -17,8 +17,8 @@ from bermo_ray.command_line.frontier_study import ANSWERS
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
 from bermo_ray.results import earlier as earlier_trials
+from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.frontier_search import FrontierSearch
-from bermo_ray.search.plan import Dialogue
 from bermo_ray.search.sampler import CONSTRAINT
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.target import Target

@@ -12,12 +12,12 @@ import pytest
 
 from bermo_ray import results
 from bermo_ray.record import Status
+from bermo_ray.search.dialogue import LOG_FILE
 from bermo_ray.tracking import store
 from bermo_ray.tracking.store import store_uri
 from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Trial
 from tests.support.studies import (
-    count_saved_checkpoints,
     count_told,
     finish_study,
     is_midway,
@@ -100,13 +100,7 @@ def test_killed_it_goes_on(tiny: str, tmp_path: Path) -> None:
     options = (*small_study(tiny, rows=1000, epochs=8), "--concurrent", "1")
     process = start_study(tmp_path, *options, session=True)
 
-    def saved_midway() -> bool:
-        # Tune saves its own state every two seconds: a checkpoint is known to it one save later.
-        # Counted in this order, a trial that has not ended is among those saved.
-        saved = count_saved_checkpoints(tmp_path)
-        return is_midway(tmp_path) and saved > sum(s.ended for s in statuses(tmp_path))
-
-    wait_for(saved_midway, process)
+    wait_for(lambda: is_midway(tmp_path), process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     before = {r["run_id"]: r for r in results.load("s", store_uri(tmp_path)).to_pylist()}
@@ -225,11 +219,10 @@ def test_a_target_over_seeds_and_what_a_second_study_learns_from_the_first(tmp_p
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     # A log that this version would not have written is one line, not a study gone astray.
-    (state,) = (tmp_path / "checkpoints" / "first").glob("searcher-state-*")
-    kept = state.read_text()
-    log = json.loads(kept)
-    log["log"][0]["trial"] = "another"
-    state.write_text(json.dumps(log))
+    log = tmp_path / "first" / LOG_FILE
+    kept = log.read_text()
+    first_id = json.loads(kept.partition("\n")[0])["trial"]
+    log.write_text(kept.replace(first_id, "another", 1))
     strange = start_study(tmp_path, "--resume", "--name", "first")
     _, err = strange.communicate(timeout=200)
     assert strange.returncode == 2
@@ -237,7 +230,7 @@ def test_a_target_over_seeds_and_what_a_second_study_learns_from_the_first(tmp_p
         "error: --resume: this version would have asked for other trials than the study did so "
         "far; resume it with the version that started it"
     ]
-    state.write_text(kept)
+    log.write_text(kept)
     out = finish_study(start_study(tmp_path, "--resume", "--name", "first"))
     rows = results.load("first", store_uri(tmp_path)).to_pylist()
     kinds = sorted((r["method"], r["seed"]) for r in rows)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 from bermo_ray.record import Listener, Report, Status
-from bermo_ray.search.plan import Dialogue, Plan
+from bermo_ray.search.dialogue import Dialogue
+from bermo_ray.search.plan import Plan
 from bermo_ray.tracking.store import Store
 from bermo_ray.trial import Penalized, Trial
 
@@ -40,18 +41,12 @@ class FormulaBackend:
     def open(self, store: Store) -> tuple[int, str]:
         return 1, "a formula"
 
-    def has_state(self, store: Store, study: str) -> bool:
-        return False
-
     def run(
-        self, plan: Plan, listeners: Sequence[Listener], store: Store, study: str, resume: bool
+        self, dialogue: Dialogue, listeners: Sequence[Listener], store: Store, study: str
     ) -> Plan:
         """Each trial reports twice, halfway and at its end."""
-        dialogue, number = Dialogue(plan), 0
-        while not plan.finished:
-            attempt, number = f"{study}-{number}", number + 1
-            trial = dialogue.ask(attempt)
-            assert trial is not None, "trials end at once, so that none is waited for"
+        while (asked := dialogue.ask_next()) is not None:
+            attempt, trial = asked
             end = report_of(trial)
             halfway = Report(step=5, epoch=1.0, metric=0.6, remaining=0.9)
             for listener in listeners:
@@ -61,7 +56,7 @@ class FormulaBackend:
             dialogue.tell(attempt, end)
         for listener in listeners:
             listener.on_close()
-        return plan
+        return dialogue.plan
 
     def close(self) -> None:
         pass

@@ -4,10 +4,20 @@ from collections.abc import Collection, Sequence
 
 from bermo_ray.record import Report
 from bermo_ray.search.trial_names import find_varied_fields
-from bermo_ray.tracking.recorder import Recorder, open_study
+from bermo_ray.tracking.journal import Event
+from bermo_ray.tracking.recorder import Recorder
+from bermo_ray.tracking.study_run import open_study
 from bermo_ray.trial import Trial
 
 RESOURCES = {"workers": 1, "gpus": False, "cpus_per_worker": 1}
+
+
+class WaitingRecorder(Recorder):
+    """Has each record in the store before it returns."""
+
+    def _record(self, event: Event) -> None:
+        super()._record(event)
+        self.wait()
 
 
 def open_recorder(
@@ -15,7 +25,9 @@ def open_recorder(
 ) -> Recorder:
     """A recorder of a new study."""
     run_id = open_study(uri, kind, study, {"task": "tense"}, "{}")
-    return Recorder(uri, study, run_id, RESOURCES, varied, metric_of=lambda trial: "accuracy")
+    return WaitingRecorder(
+        uri, study, run_id, RESOURCES, varied, metric_of=lambda trial: "accuracy"
+    )
 
 
 def write_study(

@@ -7,7 +7,7 @@ from bermo_ray.record import Report, Status
 from bermo_ray.results.report import STUDY_TEXT_FILE, StudyText
 from bermo_ray.results.report.blocks import DataTable
 from bermo_ray.results.verdicts import VERDICT_FILE, Claim, Estimate, dump_verdicts, judge
-from bermo_ray.tracking import recorder, store
+from bermo_ray.tracking import store, study_run
 from bermo_ray.tracking.store import store_uri
 from bermo_ray.trial import L0, Data, Fusion, Trial
 from tests.support.records import write_study
@@ -67,4 +67,4 @@ def write_frontier_study(
     (folder / VERDICT_FILE).write_text(dump_verdicts([verdict]))
     run = store.find_study(uri, name)
     assert run is not None
-    recorder.add_files(uri, run.info.run_id, [folder / STUDY_TEXT_FILE, folder / VERDICT_FILE])
+    study_run.add_files(uri, run.info.run_id, [folder / STUDY_TEXT_FILE, folder / VERDICT_FILE])

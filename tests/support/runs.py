@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bermo_ray.record import Report
-from bermo_ray.training.reporter import LocalReporter, SaveCheckpoint
+from bermo_ray.training.checkpoint_folder import SaveCheckpoint
+from bermo_ray.training.reporter import LocalReporter
 from bermo_ray.trial import L0, Data, Fusion, Optimizer, Trial
 
 TIMED = ("rows_per_second", "latency")  # the figures that no two runs share

@@ -1,7 +1,6 @@
 """What tests of study scripts share: starting one, waiting for it, looking at its records."""
 
 import importlib.util
-import json
 import os
 import runpy
 import subprocess
@@ -14,7 +13,9 @@ from typing import Any
 import pytest
 
 from bermo_ray import results
+from bermo_ray.json_lines import JsonLines
 from bermo_ray.record import Status
+from bermo_ray.search.dialogue import LOG_FILE
 from bermo_ray.tracking.store import store_uri
 
 ROOT = Path(__file__).parents[2]
@@ -80,24 +81,9 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.2)
 
 
-def count_saved_checkpoints(runs: Path) -> int:
-    """Trials whose checkpoint is in Tune's saved state."""
-    files = sorted((runs / "checkpoints" / "s").glob("experiment_state-*.json"))
-    try:
-        state = json.loads(files[-1].read_text()) if files else {"trial_data": []}
-    except json.JSONDecodeError:
-        return 0
-    return sum('"checkpoint_' in meta for _, meta in state["trial_data"])
-
-
 def count_told(runs: Path, study: str) -> int:
-    """Ends that are in the searcher's saved state."""
-    files = sorted((runs / "checkpoints" / study).glob("searcher-state-*"))
-    try:
-        log = json.loads(files[-1].read_text())["log"] if files else []
-    except json.JSONDecodeError:
-        return 0
-    return sum("told" in entry for entry in log)
+    """Ends that the study's log has."""
+    return sum("told" in entry for entry in JsonLines(runs / study / LOG_FILE).read())
 
 
 def load_script(name: str) -> Any:

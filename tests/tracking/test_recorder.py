@@ -1,54 +1,108 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bermo_ray import results
-from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
 from bermo_ray.results.earlier import read_known_trials
+from bermo_ray.results.table import to_table
 from bermo_ray.search.trial_names import find_varied_fields
 from bermo_ray.tracking import recorder as module
 from bermo_ray.tracking import store
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import store_uri
+from bermo_ray.tracking.study_run import open_study
 from bermo_ray.trial import L0, Trial
-from tests.support.records import open_recorder
+from tests.support.records import RESOURCES, open_recorder
 
 
-def test_a_store_that_is_away_for_a_while_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = store_uri(tmp_path)
-    recorder = open_recorder(uri, "away")
+def find_run(uri: str, study: str) -> str:
+    run = store.find_study(uri, study)
+    assert run is not None
+    return str(run.info.run_id)
+
+
+def take_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Takes the store away; gives what brings it back."""
     connect = store.connect
 
     def away(_: str) -> None:
         raise OSError("no route")
 
     monkeypatch.setattr(store, "connect", away)
+    return lambda: monkeypatch.setattr(store, "connect", connect)
+
+
+def test_a_store_that_is_away_for_a_while_holds_nobody_up_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = store_uri(tmp_path)
+    open_recorder(uri, "away")
+    recorder = Recorder(uri, "away", find_run(uri, "away"), RESOURCES)
+    bring_back = take_away(monkeypatch)
     recorder.on_start("0", Trial(pruning=L0()))
     recorder.on_report("0", [Report(step=1, epoch=1.0, metric=0.5, remaining=0.5)], "")
-    monkeypatch.setattr(store, "connect", connect)
+    assert recorder.unsent == 2
+    bring_back()
     recorder.on_report("0", [Report(step=2, epoch=2.0, metric=0.6, remaining=0.5)], "")
+    recorder.wait()
+    assert recorder.unsent == 0
     (row,) = results.load("away", uri).to_pylist()
     assert row["metric"] == 0.6
-    history = connect(uri).get_metric_history(row["run_id"], "metric")
+    history = store.connect(uri).get_metric_history(row["run_id"], "metric")
     assert [(m.step, m.value) for m in history] == [(1, 0.5), (2, 0.6)]
 
 
-def test_a_store_that_stays_away_is_one_line(
+def test_what_a_store_never_got_is_in_the_journal_and_sent_later_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = open_recorder(store_uri(tmp_path), "gone")
-
-    def away(_: str) -> None:
-        raise OSError("no route")
-
-    monkeypatch.setattr(store, "connect", away)
-    monkeypatch.setattr(module, "OUTAGE_SECONDS", 0.0)
+    uri = store_uri(tmp_path)
+    run_id = open_study(uri, "l0_frontier", "gone", {}, "{}")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    bring_back = take_away(monkeypatch)
+    recorder = Recorder(uri, "gone", run_id, RESOURCES, None, folder=folder)
     recorder.on_start("0", Trial())
-    with pytest.raises(UserError, match="^2 records could not be written to .*resume the study"):
-        recorder.on_close()
+    recorder.on_report("0", [Report(step=1, epoch=1.0, metric=0.5)], "")
+    done = Report(step=2, epoch=2.0, metric=0.6, status=Status.COMPLETED)
+    recorder.on_report("0", [done], "/nowhere")
+    recorder.on_start("1", Trial(seed=1))
+    recorder.on_close()
+    monkeypatch.setattr(module, "OUTAGE_SECONDS", 0.0)
+    recorder.close(Status.COMPLETED)
+    assert recorder.unsent == 7  # with the study's own line
+    local = to_table(recorder.read_runs()).to_pylist()
+    assert [(r["status"], r["metric"], r["seed"]) for r in local] == [
+        ("completed", 0.6, 0),
+        ("interrupted", None, 1),
+    ]
+    monkeypatch.setattr(module, "OUTAGE_SECONDS", 30.0)
+    bring_back()
+    recorder.wait()  # the same process
+    for _ in range(2):  # and another one, which finds all of it sent, or that nothing was noted
+        again = Recorder.reopen(uri, "gone", folder)
+        again.wait()
+        assert again.unsent == 0
+        (folder / "records.sent").unlink()
+    rows = results.load("gone", uri).to_pylist()
+    clocks = {"run_id": None}
+    assert [r | clocks for r in rows] == [r | clocks for r in local]
+    history = store.connect(uri).get_metric_history(rows[0]["run_id"], "metric")
+    assert [(m.step, m.value) for m in history] == [(1, 0.5), (2, 0.6)]
+    assert store.find_study(uri, "gone").data.tags["bermo.status"] == "completed"  # type: ignore[union-attr]
+
+
+def test_a_record_that_mlflow_refuses_holds_up_no_other(tmp_path: Path) -> None:
+    uri = store_uri(tmp_path)
+    recorder = open_recorder(uri, "s")
+    recorder.on_start("a", Trial())
+    run_id = results.load("s", uri)["run_id"][0].as_py()
+    store.connect(uri).delete_run(run_id)  # somebody tidied up in the UI
+    recorder.on_report("a", [Report(step=1, metric=0.5)], "")
+    recorder.on_start("b", Trial(seed=1))
+    assert len(recorder.refused) == 1
+    assert results.load("s", uri)["seed"].to_pylist() == [1]
 
 
 def test_after_a_resume_nothing_is_written_twice_and_what_was_missed_is_written(
@@ -64,20 +118,19 @@ def test_after_a_resume_nothing_is_written_twice_and_what_was_missed_is_written(
     rows = results.load("s", uri).to_pylist()
     assert [row["status"] for row in rows] == ["interrupted"] * 2
 
-    again = Recorder(uri, "s", first.study_run)
+    again = Recorder(uri, "s", find_run(uri, "s"))
     again.on_start("a", Trial())
     # The worker is at step 2: the driver never heard of that report.
     resumed = Report(step=2, epoch=2.0, metric=0.2, resumed_at=2)
     again.on_report("a", [*reports[:2], resumed], "/checkpoint")
     again.on_report("a", [Report(step=3, status=Status.COMPLETED, metric=0.3)], "/checkpoint")
     again.on_close()
+    again.wait()
     a, b = results.load("s", uri).to_pylist()
     assert (a["status"], a["metric"], a["resumed_at"]) == ("completed", 0.3, 2)
     assert b["status"] == "interrupted"
     history = store.connect(uri).get_metric_history(a["run_id"], "metric")
     assert [(m.step, m.value) for m in history] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    store.delete_unfinished_trials(uri, first.study_run)
-    assert results.load("s", uri)["trial_id"].to_pylist() == [a["trial_id"]]
 
 
 def test_a_run_is_named_by_what_varies_and_by_how_it_ended(tmp_path: Path) -> None:
@@ -88,14 +141,14 @@ def test_a_run_is_named_by_what_varies_and_by_how_it_ended(tmp_path: Path) -> No
     for attempt, trial in trials.items():
         recorder.on_start(attempt, trial)
     client = store.connect(uri)
-    runs = store.trial_runs(client, recorder.study_run)
+    runs = store.trial_runs(client, find_run(uri, "named"))
     assert [run.info.run_name for run in runs] == ["bermo λ=10", "last dense", "bermo λ=90"]
     done = Report(step=1, status=Status.COMPLETED, metric=0.93, remaining=0.344)
     recorder.on_report("a", [done], "")
     recorder.on_report("b", [Report(step=1, status=Status.STOPPED, reason="hopeless")], "")
     recorder.on_report("c", [Report(step=1, status=Status.DIVERGED, reason="loss is nan")], "")
     recorder.on_close()
-    runs = store.trial_runs(client, recorder.study_run)
+    runs = store.trial_runs(client, find_run(uri, "named"))
     assert [(run.info.run_name, run.info.status) for run in runs] == [
         ("bermo λ=10 34 % 0.930", "FINISHED"),
         ("last dense stopped", "KILLED"),
@@ -116,8 +169,6 @@ def test_a_run_is_named_by_what_varies_and_by_how_it_ended(tmp_path: Path) -> No
     assert [row["status"] for row in rows] == ["completed", "stopped", "diverged"]
     assert [row["batch_size"] for row in rows] == [32, 32, 32]
     assert [Trial.from_json(row["trial_json"]) for row in rows] == list(trials.values())
-    # What diverged has ended: neither a resumed study nor a later one runs it again.
-    store.delete_unfinished_trials(uri, recorder.study_run)
-    assert results.load("named", uri).num_rows == 3
+    # What diverged has ended: a later study does not run it again.
     known = {k.trial.id: k.report.status for k in read_known_trials(uri)}
     assert known == {pruned.id: Status.COMPLETED, trials["c"].id: Status.DIVERGED}
