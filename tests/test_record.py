@@ -133,6 +133,7 @@ recorder.on_start("0", Trial())
 report = Report(status=Status.COMPLETED, step=3, metric=0.5, energy=12.5)
 recorder.on_report("0", [Report.from_dict(report.to_dict())], "")
 recorder.on_close()
+recorder.wait()
 table = results.load("s", uri)
 assert table["energy"].to_pylist() == [12.5]
 assert table.schema.field("energy").metadata[b"unit"] == b"J"

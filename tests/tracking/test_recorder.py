@@ -71,7 +71,7 @@ def test_what_a_store_never_got_is_in_the_journal_and_sent_later_once(
     recorder.on_close()
     monkeypatch.setattr(module, "OUTAGE_SECONDS", 0.0)
     recorder.close(Status.COMPLETED)
-    assert recorder.unsent == 7  # with the study's own line
+    assert recorder.unsent == 6
     local = to_table(recorder.read_runs()).to_pylist()
     assert [(r["status"], r["metric"], r["seed"]) for r in local] == [
         ("completed", 0.6, 0),
