@@ -35,3 +35,15 @@ def listed(names: Sequence[str]) -> str:
 
 class StudyInterrupted(KeyboardInterrupt):
     """A study was stopped before its end; what is done is kept, and it can be resumed."""
+
+
+class StudyHaltedError(UserError):
+    """Something outside of a study broke it off, such as a full disk; what is done is kept, and it
+    can be resumed once that is mended.
+
+    Attributes:
+        leaves_threads: Whether threads are left that wait for what will not come, so that a program
+            should end without them.
+    """
+
+    leaves_threads = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bermo_ray.errors import UserError
+from bermo_ray.errors import StudyHaltedError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Of libraries that pass no error number on: safetensors, pyarrow, SQLite.
@@ -14,7 +14,7 @@ _WORDS = ("no space left", "os error 28", "disk is full", "disk quota exceeded")
 _NEXT_TO_NOTHING = 1 << 20  # bytes; torch.save says only that a write failed
 
 
-class OutOfSpaceError(UserError):
+class OutOfSpaceError(StudyHaltedError):
     """A disk is full. What was being written is not there; what was there before still is."""
 
 

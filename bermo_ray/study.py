@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bermo_ray.backends import make_backend
-from bermo_ray.errors import StudyInterrupted, UserError
+from bermo_ray.errors import StudyHaltedError, StudyInterrupted, UserError
 from bermo_ray.record import SCHEMA, Listener, Status
 from bermo_ray.results import figures
 from bermo_ray.results.best_trial import pick_best_trial
@@ -30,12 +30,12 @@ from bermo_ray.search.dialogue import LOG_FILE, Dialogue
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
-from bermo_ray.space import OutOfSpaceError
 from bermo_ray.tasks.registry import select_task
 from bermo_ray.tracking import study_page, study_run
 from bermo_ray.tracking.models import register_model
+from bermo_ray.tracking.moved import follow_move
 from bermo_ray.tracking.recorder import Recorder
-from bermo_ray.tracking.store import SQLITE, Store, connect, find_study, is_outage
+from bermo_ray.tracking.store import SQLITE, Store, connect, find_study, is_outage, store_uri
 from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources
@@ -132,6 +132,7 @@ class Study:
         Raises:
             UserError: as :meth:`check`; the backend can't run the trials; nothing to resume.
             StudyInterrupted: it was stopped; what is done is kept.
+            StudyHaltedError: a disk is full, or Ray broke; likewise.
         """
         return Results(in_plan_order(self._run_trials(resume), self.plan))
 
@@ -203,6 +204,8 @@ class Study:
     @contextlib.contextmanager
     def _open_run(self, resume: bool) -> Iterator[Recorder]:
         """The study's own MLflow run, and who writes to it; closed if the study breaks off."""
+        if resume and self.uri == store_uri(self.store.runs.expanduser()):
+            follow_move(self.store.runs.expanduser())
         run_id = self._find_run() if resume else self._create_run()
         self._run_id = run_id
         if resume:
@@ -214,7 +217,7 @@ class Study:
             with record_system_metrics(self.uri, run_id, self.system_metrics):
                 yield recorder
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt | OutOfSpaceError)
+            interrupted = isinstance(error, KeyboardInterrupt | StudyHaltedError)
             with contextlib.suppress(UserError):  # the first error is the one to tell
                 recorder.close(Status.INTERRUPTED if interrupted else Status.FAILED)
             if isinstance(error, KeyboardInterrupt) and not isinstance(error, StudyInterrupted):
@@ -259,7 +262,6 @@ class Study:
         self.folder.mkdir(parents=True)
         content = {
             "kind": self.kind,
-            "folder": str(self.folder.absolute()),
             "created": self._created,
             "question": self.question,
             "settings": self.settings,

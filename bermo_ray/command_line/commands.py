@@ -195,6 +195,27 @@ def verdicts(
     show_table(verdicts_table(concluded), lambda: verdicts_overview(concluded), json, parquet)
 
 
+def sync(
+    study: Annotated[str, tyro.conf.Positional],
+    runs: Path = Path(RUNS),
+    tracking_uri: str | None = None,
+) -> None:
+    """Send MLflow the records that it was not there to take while a study ran.
+
+    Args:
+        study: Name of the study.
+        runs: Folder of the studies' records.
+        tracking_uri: An MLflow server or store, if not the one that the study was started with.
+    """
+    from bermo_ray.results.study_records import read_study_file, sync_study
+    from bermo_ray.tracking.store import store_uri
+
+    folder = runs.expanduser() / study
+    saved = read_study_file(folder)["settings"].get("tracking_uri")
+    count = sync_study(study, store_uri(runs.expanduser(), tracking_uri or saved), folder)
+    print(f"{study}: {count} records sent" if count else f"{study}: MLflow has all of its records")
+
+
 def export(
     trial: Annotated[str, tyro.conf.Positional],
     folder: Annotated[Path, tyro.conf.Positional],
@@ -263,6 +284,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "report": report,
     "compare": compare,
     "verdicts": verdicts,
+    "sync": sync,
     "export": export,
     "unpack": unpack,
     "ui": ui,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bermo_ray.errors import UserError
+from bermo_ray.tracking.moved import follow_move
 from bermo_ray.tracking.store import SQLITE, store_uri
 
 
@@ -20,4 +21,6 @@ def existing_store(runs: Path, tracking_uri: str | None) -> str:
     file = Path(uri.removeprefix(SQLITE))
     if uri.startswith(SQLITE) and not file.is_file():
         raise UserError(f"no studies in {file.parent} (no {file.name}); give `runs`")
+    if uri == store_uri(runs):
+        follow_move(runs)
     return uri

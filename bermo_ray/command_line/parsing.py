@@ -77,8 +77,6 @@ def resumed_options(kind: str, options: O) -> O:
     problems = []
     if content["kind"] != kind:
         problems.append(f"name: {name} is a study of {content['kind']}, not of {kind}")
-    if content["folder"] != str(file.parent.absolute()):
-        problems.append(f"runs: {name} was started in {content['folder']}; move it back")
     given, saved = plain_options(options), content["settings"]
     defaults = plain_options(type(options)())
     for option in fields(options):

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-from bermo_ray.errors import UserError
+from bermo_ray.errors import StudyHaltedError, UserError
 
 EXIT_ALL_FAILED = 1  # no trial of a study came to its end
 EXIT_MISTAKE = 2
@@ -23,6 +23,9 @@ def run_command(main: Callable[[], object], options: Mapping[str, str] | None = 
     except UserError as error:
         for problem in error.problems:
             print(f"error: {to_flags(problem, options or {})}", file=sys.stderr)
+        if isinstance(error, StudyHaltedError) and error.leaves_threads:
+            sys.stdout.flush()
+            os._exit(EXIT_MISTAKE)
         sys.exit(EXIT_MISTAKE)
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

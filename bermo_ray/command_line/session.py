@@ -113,6 +113,15 @@ class Session(Generic[O]):
             f"query    bermo_ray.load({self.study.name!r}{argument})",
         ):
             self.console.print(line, soft_wrap=True)
+        if self.study.unsent:
+            runs = [] if store.runs == Path(RUNS) else ["--runs", str(store.runs)]
+            again = [*browse[:1], "sync", self.study.name, *runs]
+            self.console.print(
+                f"MLflow at {uri} is away: what it has not got is kept in {self.study.folder}/; "
+                f"send it later with\n  {shlex.join(again)}",
+                style="yellow",
+                soft_wrap=True,
+            )
 
 
 def _read_question(options_type: type[StudyOptions]) -> str:

@@ -28,7 +28,7 @@ from bermo_ray.command_line.session import (
     print_sources,
     print_taken,
 )
-from bermo_ray.errors import StudyInterrupted, UserError
+from bermo_ray.errors import StudyHaltedError, StudyInterrupted, UserError
 from bermo_ray.record import Status
 from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.search.grid import Grid
@@ -257,6 +257,9 @@ def _run_trials(session: Session[O]) -> pa.Table:
     except StudyInterrupted:
         print_resume_hint(session)
         sys.exit(EXIT_INTERRUPTED)
+    except StudyHaltedError:
+        print_resume_hint(session)
+        raise
     took = format_clock(time.monotonic() - started)
     taken = len(session.study.taken)
     more = f", {taken} taken from earlier studies" if taken else ""

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from bermo_ray import plugins
 from bermo_ray.errors import UserError
-from bermo_ray.ray_backend import cluster, tuner
+from bermo_ray.ray_backend import cluster
 from bermo_ray.ray_backend.trials import TrialConfig
+from bermo_ray.ray_backend.tuner import PlanRun
+from bermo_ray.ray_backend.watch import RayWatch
 from bermo_ray.record import Listener
 from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.plan import Plan
@@ -57,11 +59,24 @@ class RayBackend:
         self, dialogue: Dialogue, listeners: Sequence[Listener], store: Store, study: str
     ) -> Plan | None:
         """Runs all trials that have not ended; the plan with what it learned, or None when
-        interrupted."""
+        interrupted.
+
+        Raises:
+            RayDiedError: a process that Ray can't do without has ended.
+            OutOfSpaceError: a disk is full.
+        """
         assert self._cluster is not None, "open() comes first"
         concurrent = cluster.count_concurrent(self._cluster, self.resources, self.concurrent)
         config = TrialConfig(self.resources, f"{store.checkpoints}/{study}", self.plugins)
-        return tuner.run_plan(dialogue, config, listeners, name=study, concurrent=concurrent)
+        run = PlanRun(dialogue, config, listeners, name=study, concurrent=concurrent)
+        watch = RayWatch(self._cluster.started_here)
+        try:
+            if run.wait(lambda: watch.dead is not None):
+                return run.result()
+        finally:
+            watch.close()
+        self._cluster = None  # there is nothing left to be closed
+        raise watch.clean_up()
 
     def close(self) -> None:
         """Leaves a cluster that was joined as it is."""

@@ -15,6 +15,10 @@ from bermo_ray.record import Listener, Report, Status
 from bermo_ray.trial import Trial
 
 
+class StudyEnded(Exception):
+    """A study is broken off."""
+
+
 class ListenerCallback(Callback):
     """Tells listeners of starts, reports and ends, and the searcher of what ends the study.
 
@@ -27,6 +31,12 @@ class ListenerCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """A study that is to end does so here: Tune then stops its trials at once, and tells the
+        searcher of none of them."""
+        if self.searcher.stop_reason is not None:
+            raise StudyEnded
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._board = self._board or BoardReader()
@@ -80,8 +90,8 @@ class GiveUpStopper(Stopper):
         return True
 
     def stop_all(self) -> bool:
-        """Whether the study ends before its plan does."""
-        return self.searcher.stop_reason is not None
+        """The study itself goes on."""
+        return False
 
 
 def _trial_of(tune_trial: Any) -> Trial:

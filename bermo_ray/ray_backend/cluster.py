@@ -35,9 +35,9 @@ def connect(py_modules: Sequence[str] = (), verbose: bool = False) -> Cluster:
     import ray
 
     os.environ.update({k: v for k, v in quiet_environment().items() if k not in os.environ})
-    # Tune: our own display and records; state saved often, so that a kill loses little.
+    # Tune: our own display and records; its state, which nobody reads, is saved once per hour.
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
     was_initialized = ray.is_initialized()
     environment: dict[str, Any] = {"env_vars": quiet_environment()}
     if py_modules:

@@ -26,7 +26,7 @@ class PlanSearcher(Searcher):
     def __init__(self, dialogue: Dialogue, config: TrialConfig) -> None:
         super().__init__()  # with a metric named, Tune would end the study on a report without it
         self.dialogue, self.config = dialogue, config
-        self.stop_reason: str | None = None  # why the study must end before its plan does
+        self.stop_reason: str | None = None  # why the study ends before its plan does
         self._attempts: dict[str, str] = {}  # by Tune's id of the trial
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:

@@ -99,8 +99,7 @@ def sync_study(name: str, uri: str, folder: Path) -> int:
     Raises:
         UserError: no such study, or MLflow is still away.
     """
-    if not (folder / STUDY_FILE).is_file():
-        raise UserError(f"study: no study {name!r} in {folder.parent}")
+    question = read_study_file(folder)["question"]
     store.connect(uri)  # away: one line
     recorder = Recorder.reopen(uri, name, folder, figures.trial_figures)
     count = recorder.unsent
@@ -113,8 +112,7 @@ def sync_study(name: str, uri: str, folder: Path) -> int:
     files = [f for f in sorted(folder.iterdir()) if f.name.endswith(_PUBLISHED)]
     run = store.find_study(uri, name)
     if files and run is not None:
-        run_id, question = str(run.info.run_id), read_study_file(folder).get("question", "")
-        verdict_file = folder / VERDICT_FILE
+        run_id, verdict_file = str(run.info.run_id), folder / VERDICT_FILE
         verdicts = parse_verdicts(verdict_file.read_text()) if verdict_file.is_file() else []
         files += publish_study(name, uri, run_id, folder, files)
         describe_study(name, uri, run_id, question, files, verdicts)
@@ -122,6 +120,12 @@ def sync_study(name: str, uri: str, folder: Path) -> int:
 
 
 def read_study_file(folder: Path) -> dict[str, Any]:
-    """What a study's folder says of it: its kind, question and settings."""
+    """What a study's folder says of it: its kind, question and settings.
+
+    Raises:
+        UserError: there is no study.
+    """
+    if not (folder / STUDY_FILE).is_file():
+        raise UserError(f"study: no study {folder.name!r} in {folder.parent}")
     content: dict[str, Any] = json.loads((folder / STUDY_FILE).read_text())
     return content

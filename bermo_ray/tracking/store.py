@@ -22,7 +22,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.record import PREDICTIONS_FILE
 
 RUNS = "runs"  # the default folder of studies' records
-DATABASE = "mlflow.db"
+DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in that folder
 SQLITE = "sqlite:///"
 _TAKEN, _TAGS_PER_BATCH = "bermo.taken.", 100  # MLflow takes no more tags at once
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for Store.storage; set on a cluster's head

@@ -27,7 +27,7 @@ def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_j
     else:
         artifacts = None
         if uri.startswith(SQLITE):  # else artifacts would go below the working directory
-            artifacts = (Path(uri.removeprefix(SQLITE)).parent / "artifacts" / kind).as_uri()
+            artifacts = (Path(uri.removeprefix(SQLITE)).parent / store.ARTIFACTS / kind).as_uri()
         # Without this tag MLflow shows it with the tools for language-model traces.
         tags = {"mlflow.experimentKind": "custom_model_development"}
         experiment_id = client.create_experiment(kind, artifact_location=artifacts, tags=tags)
