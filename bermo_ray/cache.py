@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from filelock import FileLock
 
+from bermo_ray.space import watch_space
+
 T = TypeVar("T")
 CACHE_VARIABLE = "BERMO_CACHE"  # a folder, or "off"
 LIMIT_VARIABLE = "BERMO_CACHE_GB"  # the oldest files go when a folder holds more
@@ -35,16 +37,29 @@ def read_or_make(
 
     Several processes may want the same one: one writes, the others wait for it. One that dies while
     writing leaves only a partial file, which the next removes.
+
+    Raises:
+        OutOfSpaceError: It does not fit on the disk.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
         if not file.is_file():
             _make_room(file.parent, file.suffix, size)
             partial_file = file.with_suffix(".partial")
-            write(partial_file)
+            _write(partial_file, write)
             partial_file.replace(file)
         os.utime(file)  # the least recently used goes first
         return read(file)  # mapped under the lock: nobody removes it in between
+
+
+def _write(partial_file: Path, write: Callable[[Path], None]) -> None:
+    advice = 'set it to another folder, or to "off"'
+    try:
+        with watch_space(CACHE_VARIABLE, partial_file.parent, advice):
+            write(partial_file)
+    except BaseException:
+        partial_file.unlink(missing_ok=True)  # it takes the room that others need
+        raise
 
 
 def _make_room(folder: Path, suffix: str, size: int) -> None:

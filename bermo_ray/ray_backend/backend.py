@@ -76,6 +76,8 @@ class RayBackend:
         finally:
             watch.close()
         self._cluster = None  # there is nothing left to be closed
+        for listener in listeners:
+            listener.on_close()
         raise watch.clean_up()
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback, Stopper
@@ -62,7 +63,9 @@ class ListenerCallback(Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial whose process was lost more often than is retried; maybe before its start."""
-        lost = Report(status=Status.FAILED, reason=describe_loss(str(trial.get_error() or "")))
+        file = Path(trial.error_file) if trial.error_file else None
+        error = file.read_text() if file and file.is_file() else ""
+        lost = Report(status=Status.FAILED, reason=describe_loss(error))
         for listener in self.listeners:
             listener.on_start(_attempt_of(trial), _trial_of(trial))
             listener.on_report(_attempt_of(trial), [lost], "")
@@ -103,9 +106,18 @@ def _attempt_of(tune_trial: Any) -> str:
 
 
 def describe_loss(error: str) -> str:
-    """In a line why a process was lost, from what Ray says of it."""
-    if "OutOfMemory" in error or "memory monitor" in error or "out of memory" in error:
-        used = re.search(r"[Mm]emory on the node .*? was ([^,;()]+)", error)
-        return "out of memory: Ray ended its process" + (f" at {used[1].strip()}" if used else "")
-    lines = error.strip().splitlines() or [""]
-    return f"lost its process: {lines[-1]}"
+    """In a line why a process was lost, from what Ray says of it.
+
+    >>> describe_loss("Memory on the node was 3.1GB / 4.0GB (0.78), which is low on memory")
+    'out of memory: the node used 3.1GB / 4.0GB, so that Ray ended the process'
+    """
+    if "low on memory" in error or "OutOfMemory" in error:
+        used = re.findall(r"was ([\d.]+ ?[KMGT]?B ?/ ?[\d.]+ ?[KMGT]?B)", error)
+        how_much = f"the node used {used[-1]}, so that " if used else ""
+        return f"out of memory: {how_much}Ray ended the process"
+    lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no reason known"]
+    detail = lines[-1].partition("Worker exit detail: ")[2] or lines[-1]
+    return f"lost its process: {detail[:_LONGEST_REASON]}"
+
+
+_LONGEST_REASON = 200  # characters

@@ -1,5 +1,6 @@
 """Ray: start it or join it, and see before any trial whether the trials can run there at all."""
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ def connect(py_modules: Sequence[str] = (), verbose: bool = False) -> Cluster:
     # Tune: our own display and records; its state, which nobody reads, is saved once per hour.
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
+    for name in ("ray.tune", "ray.train"):  # what they say of a trial is in its record
+        logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)
     was_initialized = ray.is_initialized()
     environment: dict[str, Any] = {"env_vars": quiet_environment()}
     if py_modules:

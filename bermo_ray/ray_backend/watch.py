@@ -11,7 +11,6 @@ from bermo_ray.errors import StudyHaltedError
 
 _SECONDS_BETWEEN = 1.0  # looks
 _FAILURES = 3  # in a row, until a port that does not answer means a process that is gone
-_SHUTDOWN_SECONDS = 5.0  # for what is left of Ray in this process
 
 
 class RayDiedError(StudyHaltedError):
@@ -50,12 +49,9 @@ class RayWatch:
     def clean_up(self) -> RayDiedError:
         """Ends what is left of a Ray that has died; gives what to say of it."""
         self.close()
-        stopping = threading.Thread(target=ray.shutdown, daemon=True)
-        stopping.start()
-        if self._owned:
-            for process in self._processes.values():
-                _kill(process)
-        stopping.join(_SHUTDOWN_SECONDS)
+        for process in self._processes.values() if self._owned else ():
+            _kill(process)
+        # No `ray.shutdown()`: the next call of Tune's thread would start another Ray.
         return RayDiedError(f"ray: its {self.dead} died, so that no trial can go on")
 
     def _look_on(self) -> None:

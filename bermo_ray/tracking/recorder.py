@@ -100,6 +100,8 @@ class Recorder:
     def _note(self, event: Event) -> None:
         if "start" in event:
             self._started.add(event["start"])
+        elif "interrupt" in event:
+            self._started.discard(event["interrupt"])
         elif "report" in event and Status(event["reports"][-1].get("status", "running")).ended:
             self._ended.add(event["report"])
 
@@ -133,6 +135,7 @@ class Recorder:
     def close(self, status: Status, taken: Mapping[str, str] | None = None) -> None:
         """Records how the study ended and which trials it took from others, by their runs; waits a
         while until MLflow has all of it. :attr:`unsent` then says how much it has not."""
+        self.on_close()
         if taken:
             self._record({"taken": dict(taken)})
         self._record({"close": str(status)})

@@ -83,8 +83,10 @@ def connect(uri: str) -> Any:
     Raises:
         UserError: the server does not answer, or the store can't be opened.
     """
-    for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
+    for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # It logs every error that it raises, with its traceback; we say what comes of it.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     # A server that is away is asked again by us, not for two minutes within one call.

@@ -4,6 +4,7 @@ Keyed by everything that decides them: the weights, the encoded rows, what is ke
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,11 @@ def read_or_fill(
 
     def write(file: Path) -> None:
         array = np.lib.format.open_memmap(file, "w+", np.float32, shape)
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # without room, a write to a mapped file ends the process
+            with file.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
         fill(array)
         array.flush()
 

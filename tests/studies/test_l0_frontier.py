@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,12 +14,12 @@ from bermo_ray.record import Status
 from bermo_ray.search.dialogue import LOG_FILE
 from bermo_ray.tracking import store
 from bermo_ray.tracking.store import store_uri
-from bermo_ray.training.reporter import run_locally
 from bermo_ray.trial import Trial
 from tests.support.studies import (
     count_told,
     finish_study,
     is_midway,
+    same_as_alone,
     small_study,
     start_study,
     statuses,
@@ -28,13 +27,6 @@ from tests.support.studies import (
 )
 
 pytestmark = pytest.mark.slow
-
-
-def same_as_alone(row: dict[str, Any]) -> None:
-    """A row of the table is what its Trial gives without Ray, to the bit."""
-    alone = run_locally(Trial.from_json(row["trial_json"]))[-1]
-    for name in ("metric", "loss", "train_loss", "remaining", "nonzero_parameters"):
-        assert getattr(alone, name) == row[name], name
 
 
 def test_the_whole_study(tiny: str, tmp_path: Path) -> None:

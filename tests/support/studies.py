@@ -6,7 +6,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from bermo_ray.json_lines import JsonLines
 from bermo_ray.record import Status
 from bermo_ray.search.dialogue import LOG_FILE
 from bermo_ray.tracking.store import store_uri
+from bermo_ray.training.reporter import run_locally
+from bermo_ray.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 L0_FRONTIER = ROOT / "studies" / "l0_frontier.py"
@@ -26,12 +28,17 @@ DEADLINE_SECONDS = 180
 
 
 def start_study(
-    runs: Path, *options: str, session: bool = False, script: Path = L0_FRONTIER, **more: Any
+    runs: Path,
+    *options: str,
+    session: bool = False,
+    script: Path = L0_FRONTIER,
+    environment: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> subprocess.Popen[str]:
     """Starts a study script; with ``session`` in a process group of its own, to be killed."""
     return subprocess.Popen(
         [sys.executable, str(script), "--runs", str(runs), *options],
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | dict(environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -79,6 +86,13 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         assert process.poll() is None, f"ended early\n{process.communicate()}"
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def same_as_alone(row: Mapping[str, Any]) -> None:
+    """A row of the table is what its Trial gives without Ray, to the bit."""
+    alone = run_locally(Trial.from_json(row["trial_json"]))[-1]
+    for name in ("metric", "loss", "train_loss", "remaining", "nonzero_parameters"):
+        assert getattr(alone, name) == row[name], name
 
 
 def count_told(runs: Path, study: str) -> int:

@@ -1,0 +1,35 @@
+"""Disks that are soon full."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mount_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A disk in memory of that size, until the block ends."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk takes root")
+    folder.mkdir(parents=True)
+    size = f"size={megabytes}m"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill_up(folder: Path, leave: int = 0) -> Path:
+    """A file that leaves so many bytes free on the disk of a folder."""
+    file = folder / "ballast"
+    with file.open("wb") as stream:
+        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+        os.posix_fallocate(stream.fileno(), 0, max(1, free - leave))
+    return file
