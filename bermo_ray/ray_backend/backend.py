@@ -63,9 +63,10 @@ class RayBackend:
         assert self._cluster is not None, "open() comes first"
         concurrent = cluster.count_concurrent(self._cluster, self.resources, self.concurrent)
         config = TrialConfig(self.resources, store.checkpoints, self.plugins)
-        return tuner.run_plan(
-            plan, config, listeners, name=study, concurrent=concurrent, resume=resume
-        )
+        with cluster.keeping_cloud_keys():
+            return tuner.run_plan(
+                plan, config, listeners, name=study, concurrent=concurrent, resume=resume
+            )
 
     def close(self) -> None:
         """Leaves a cluster that was joined as it is."""

@@ -161,15 +161,17 @@ def train_in_parallel(trial_json: str, settings: TrialConfig) -> None:
     """
     import ray.train
     from ray import tune
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
+
+    from bermo_ray.ray_backend.process_group import make_torch_config
 
     resources, attempt = settings.resources, tune.get_context().get_trial_id()
     per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
     TorchTrainer(
         _train_worker,
         train_loop_config=settings.to_tune(Trial.from_json(trial_json)) | {"attempt": attempt},
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+        torch_config=make_torch_config("nccl" if resources.gpus else "gloo"),
         scaling_config=ray.train.ScalingConfig(
             num_workers=resources.workers,
             use_gpu=resources.gpus,

@@ -7,7 +7,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,17 @@ DEADLINE_SECONDS = 180
 
 
 def start_study(
-    runs: Path, *options: str, session: bool = False, script: Path = L0_FRONTIER, **more: Any
+    runs: Path,
+    *options: str,
+    session: bool = False,
+    script: Path = L0_FRONTIER,
+    variables: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> subprocess.Popen[str]:
     """Starts a study script; with ``session`` in a process group of its own, to be killed."""
     return subprocess.Popen(
         [sys.executable, str(script), "--runs", str(runs), *options],
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | (variables or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
