@@ -3,11 +3,17 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
+from bermo_ray.passwords import hide_password
+
 
 class UserError(Exception):
-    """What the user asked for can't be done; each problem is one line: what, where, what to do."""
+    """What the user asked for can't be done; each problem is one line: what, where, what to do.
+
+    It is printed wherever it goes, so addresses in it lose their passwords.
+    """
 
     def __init__(self, *problems: str) -> None:
+        problems = tuple(map(hide_password, problems))
         super().__init__("\n".join(problems))
         self.problems: tuple[str, ...] = problems
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from bermo_ray.backends import make_backend
 from bermo_ray.errors import StudyHaltedError, StudyInterrupted, UserError
+from bermo_ray.passwords import HIDDEN, hide_password
 from bermo_ray.record import SCHEMA, Listener, Status
 from bermo_ray.results import figures
 from bermo_ray.results.best_trial import pick_best_trial
@@ -364,6 +365,11 @@ def find_problems(name: str, resources: Resources, store: Store, resume: bool) -
     if not os.access(nearest, os.W_OK):
         problems.append(f"runs: can't write in {nearest}")
     checkpoints = Path(store.checkpoints) / name
+    if HIDDEN in hide_password(store.checkpoints):
+        problems.append(
+            f"storage: the password in {store.checkpoints} would be in Ray's files; leave it out "
+            "and set it on every node, for s3 as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     if not resume and folder.exists():
         problems.append(f"name: a study {name!r} exists; `resume` it or rename")
     elif not resume and "://" not in store.checkpoints and checkpoints.exists():

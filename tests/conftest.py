@@ -24,6 +24,18 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def no_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No login of MLflow's is known when a test starts, and what it leaves is forgotten."""
+    from bermo_ray.tracking import addresses
+
+    for name in ("URI", "USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", "restores what was there")
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}")
+    monkeypatch.setattr(addresses, "_full_addresses", {})
+    monkeypatch.setattr(addresses, "_logins", {})
+
+
 def _random_bert(folder: Path, layers: int) -> str:
     """A random BERT of width 32 with the embedded vocabulary: trains in a second."""
     from transformers import BertConfig, BertForMaskedLM

@@ -1,7 +1,5 @@
 """Studies that make BERT-like encoders smaller: run them, and look at what they left behind."""
 
-import os
-import socket
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -17,6 +15,7 @@ from bermo_ray.command_line.output import show_table
 from bermo_ray.command_line.program import run_command
 from bermo_ray.command_line.report_command import report
 from bermo_ray.command_line.study_command import describe_studies, run_study_script
+from bermo_ray.command_line.ui_command import ui
 from bermo_ray.errors import UserError
 from bermo_ray.plugins import add_working_directory, load_plugins
 from bermo_ray.tracking.store import RUNS
@@ -24,45 +23,10 @@ from bermo_ray.tracking.store import RUNS
 _OPTIONS = {
     name: name
     for name in (
-        "runs", "port", "study", "out", "parquet", "tracking_uri", "plugin", "figures", "ui_url",
+        "runs", "host", "port", "study", "out", "parquet", "tracking_uri", "plugin", "figures",
+        "ui_url",
     )
 }  # fmt: skip
-
-
-def ui(
-    study: Annotated[str | None, tyro.conf.Positional] = None,
-    runs: Path = Path(RUNS),
-    port: int = 5000,
-    tracking_uri: str | None = None,
-) -> None:
-    """Serve the MLflow UI on this machine only, on the store of the studies in --runs, and say at
-    which address it shows a study.
-
-    Args:
-        study: Name of the study; without one, the newest are listed.
-        runs: Folder of the studies' records.
-        port: Port on 127.0.0.1.
-        tracking_uri: An MLflow server, or another store than the one in --runs.
-    """
-    uri = existing_store(runs, tracking_uri)
-    if uri.startswith(("http://", "https://")):
-        print(f"that store is a server with its own UI: {uri}")
-        _print_addresses(uri, uri, study)
-        return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(f"port: {port} is taken on 127.0.0.1; give another") from error
-    # The job runner would start seven processes of 235 MB that nothing here uses.
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    artifacts = (runs / "artifacts").absolute().as_uri()
-    _print_addresses(uri, f"http://127.0.0.1:{port}", study)
-    print("Ctrl-C stops it", flush=True)
-    call = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    call += ["--backend-store-uri", uri, "--default-artifact-root", artifacts, "--workers", "1"]
-    os.execve(sys.executable, call, environment)  # signals then reach the server itself
 
 
 def list_studies(
@@ -84,31 +48,6 @@ def list_studies(
 
     rows = read_studies(existing_store(runs, tracking_uri))
     show_table(rows, lambda: studies_table(rows), json, parquet)
-
-
-_LISTED_STUDIES = 5  # whose addresses `ui` prints
-
-
-def _print_addresses(uri: str, server: str, study: str | None) -> None:
-    """Where the server shows a study: its trials, and what came out; without a name, the newest.
-
-    Raises:
-        UserError: no study of that name.
-    """
-    from bermo_ray.tracking.store import all_study_runs, connect
-    from bermo_ray.tracking.study_page import link_to_run, link_to_study
-
-    studies = all_study_runs(connect(uri))
-    if study is not None:
-        studies = [run for run in studies if run.data.tags["bermo.study"] == study][-1:]
-        if not studies:
-            raise UserError(f"no study {study!r} in {uri}")
-    for run in studies[: -_LISTED_STUDIES - 1 : -1]:
-        name, info = run.data.tags["bermo.study"], run.info
-        print(f"{name}: {server}/{link_to_study(info.experiment_id, name)}")
-    if study is not None:
-        about = link_to_run(studies[0].info.experiment_id, studies[0].info.run_id)
-        print(f"what came out: {server}/{about}")
 
 
 def table(

@@ -12,6 +12,7 @@ from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.errors import UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
 from bermo_ray.models.fusion import FUSIONS
+from bermo_ray.passwords import hide_password
 from bermo_ray.results.study_records import STUDY_FILE
 from bermo_ray.tasks.registry import TASKS
 
@@ -123,11 +124,11 @@ def shown_path(path: Path) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Path | str):
+        return hide_password(str(value))
+    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
 def plain_options(options: StudyOptions) -> dict[str, Any]:
-    """Options as plain values, for JSON."""
+    """Options as plain values, for JSON: as they are saved and shown."""
     return {option.name: _plain(getattr(options, option.name)) for option in fields(options)}

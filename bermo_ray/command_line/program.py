@@ -3,9 +3,13 @@
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping
+from types import TracebackType
 
 from bermo_ray.errors import StudyHaltedError, UserError
+from bermo_ray.passwords import hide_password
+from bermo_ray.tracking.addresses import take_password
 
 EXIT_ALL_FAILED = 1  # no trial of a study came to its end
 EXIT_MISTAKE = 2
@@ -18,6 +22,9 @@ def run_command(main: Callable[[], object], options: Mapping[str, str] | None = 
 
     ``options``: fields that errors may name, and the options that set them.
     """
+    # Before anything can print or record them.
+    sys.argv = [sys.argv[0], *map(take_password, sys.argv[1:])]
+    sys.excepthook = _print_traceback
     try:
         main()
     except UserError as error:
@@ -33,6 +40,14 @@ def run_command(main: Callable[[], object], options: Mapping[str, str] | None = 
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _print_traceback(
+    kind: type[BaseException], error: BaseException, where: TracebackType | None
+) -> None:
+    """A bug's traceback, without passwords that a library put into its error."""
+    text = "".join(traceback.format_exception(kind, error, where))
+    print(hide_password(text), end="", file=sys.stderr)
 
 
 def to_flags(problem: str, options: Mapping[str, str]) -> str:

@@ -71,8 +71,9 @@ class RayBackend:
         run = PlanRun(dialogue, config, listeners, name=study, concurrent=concurrent)
         watch = RayWatch(self._cluster.started_here)
         try:
-            if run.wait(lambda: watch.dead is not None):
-                return run.result()
+            with cluster.keeping_cloud_keys():
+                if run.wait(lambda: watch.dead is not None):
+                    return run.result()
         finally:
             watch.close()
         self._cluster = None  # there is nothing left to be closed

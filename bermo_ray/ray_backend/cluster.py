@@ -1,13 +1,15 @@
 """Ray: start it or join it, and see before any trial whether the trials can run there at all."""
 
+import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bermo_ray.errors import UserError
+from bermo_ray.passwords import hide_password
 from bermo_ray.training.reporter import Resources
 
 # Where `ray up` leaves the cluster's description on the head: what it may grow to.
@@ -27,7 +29,8 @@ class Cluster:
 
 
 def connect(py_modules: Sequence[str] = (), verbose: bool = False) -> Cluster:
-    """Joins the running cluster (RAY_ADDRESS, or one on this machine), else starts one here.
+    """Joins the running cluster (RAY_ADDRESS, or one on this machine), else starts one here, which
+    listens on this machine's loopback alone.
 
     Args:
         py_modules: Files or folders of modules that Ray sends to every worker.
@@ -52,12 +55,13 @@ def connect(py_modules: Sequence[str] = (), verbose: bool = False) -> Cluster:
                 f"start it with runtime_env={{'py_modules': {list(py_modules)}}}, or not at all"
             )
     try:
-        ray.init(
-            ignore_reinit_error=True,
-            log_to_driver=verbose,
-            logging_level="INFO" if verbose else "ERROR",
-            runtime_env=environment,
-        )
+        with _hiding_passwords(), _listening_on_loopback():
+            ray.init(
+                ignore_reinit_error=True,
+                log_to_driver=verbose,
+                logging_level="INFO" if verbose else "ERROR",
+                runtime_env=environment,
+            )
     except (ConnectionError, ValueError) as error:
         raise UserError(f"ray: {str(error).splitlines()[0]}") from error
     node = ray._private.worker._global_node
@@ -80,6 +84,71 @@ def disconnect(cluster: Cluster) -> None:
 
     if cluster.started_here:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _listening_on_loopback() -> Iterator[None]:
+    """A Ray that is started in this block listens on loopback; to join one, nothing is changed.
+
+    ``ray.init(_node_ip_address="127.0.0.1")`` would do nothing: Ray replaces it by the address that
+    other machines see. This constant is what keeps Ray on loopback on macOS and Windows, and then
+    all of its processes, which take their address from the one that starts them.
+    """
+    from ray._private import ray_constants
+
+    if _joins_cluster():
+        yield
+        return
+    with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
+        yield
+
+
+def _joins_cluster() -> bool:
+    """Whether ``ray.init`` would join a cluster, found as it does."""
+    import ray
+    from ray._private import services
+
+    address = os.environ.get("RAY_ADDRESS", "")
+    if ray.is_initialized() or "://" in address:
+        return True
+    return services.canonicalize_bootstrap_address(address or None) is not None
+
+
+@contextlib.contextmanager
+def _hiding_passwords() -> Iterator[None]:
+    """Ray keeps the command line of whoever connects in this block, without passwords."""
+    from ray._private import utils
+
+    read_command_line = utils.get_entrypoint_name
+
+    def read_without_passwords() -> str:
+        return hide_password(read_command_line())
+
+    with _replaced(utils, "get_entrypoint_name", read_without_passwords):
+        yield
+
+
+@contextlib.contextmanager
+def keeping_cloud_keys() -> Iterator[None]:
+    """Tune, in this block, does not send this process's AWS keys to trials: Ray would write them in
+    its log. The processes of a Ray of our own have them anyway, and those of a cluster its nodes'.
+    """
+    from ray.tune.execution import class_cache
+
+    sent = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
+    with _replaced(class_cache, "ENV_VARS_TO_PROPAGATE", sent):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Another value for an attribute of Ray's; an AttributeError where a version has none."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def quiet_environment() -> dict[str, str]:

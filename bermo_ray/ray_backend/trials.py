@@ -192,8 +192,10 @@ def train_in_parallel(attempt: str, trial_json: str, settings: TrialConfig) -> N
     Like Tune's, the state that Train saves is not used, so that it goes to a folder of its own.
     """
     import ray.train
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
+
+    from bermo_ray.ray_backend.process_group import make_torch_config
 
     resources, trial = settings.resources, Trial.from_json(trial_json)
     per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
@@ -201,7 +203,7 @@ def train_in_parallel(attempt: str, trial_json: str, settings: TrialConfig) -> N
         TorchTrainer(
             _train_worker,
             train_loop_config=settings.to_tune(attempt, trial),
-            torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+            torch_config=make_torch_config("nccl" if resources.gpus else "gloo"),
             scaling_config=ray.train.ScalingConfig(
                 num_workers=resources.workers,
                 use_gpu=resources.gpus,

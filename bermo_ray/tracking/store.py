@@ -5,13 +5,14 @@ Tags in our name: ``bermo.kind`` (study or trial), ``bermo.study`` (on both), ``
 an earlier one), ``bermo.checkpoint``, and those of :mod:`bermo_ray.record`.
 """
 
+import http.client
 import logging
 import os
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ import pyarrow.parquet as pq
 
 from bermo_ray.errors import UserError
 from bermo_ray.record import PREDICTIONS_FILE
+from bermo_ray.tracking.addresses import (
+    ADDRESS_VARIABLE,
+    PASSWORD_VARIABLE,
+    USER_VARIABLE,
+    full_address,
+    log_in,
+    login_headers,
+    take_password,
+)
 
 RUNS = "runs"  # the default folder of studies' records
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in that folder
@@ -32,12 +42,13 @@ def store_uri(runs: Path, asked: str | None = None) -> str:
     """The MLflow store that is meant: the one asked for, MLFLOW_TRACKING_URI's, or SQLite in
     ``runs``.
 
-    A file is named by its absolute path, because Ray's workers change directory.
+    A file is named by its absolute path, because Ray's workers change directory. What a server or
+    database is opened with is taken out of its address: see :func:`take_password`.
     """
-    uri = asked or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{runs / DATABASE}"
+    uri = asked or os.environ.get(ADDRESS_VARIABLE) or f"{SQLITE}{runs / DATABASE}"
     if uri.startswith(SQLITE):
         return f"{SQLITE}{Path(uri.removeprefix(SQLITE)).expanduser().absolute()}"
-    return uri
+    return take_password(uri)
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,11 @@ class Store:
     runs: Path = Path(RUNS)
     tracking_uri: str | None = None
     storage: str | None = None
+
+    def __post_init__(self) -> None:
+        """Keeps no password where it would be shown."""
+        if self.tracking_uri is not None:
+            object.__setattr__(self, "tracking_uri", take_password(self.tracking_uri))
 
     @property
     def uri(self) -> str:
@@ -92,19 +108,22 @@ def connect(uri: str) -> Any:
     # A server that is away is asked again by us, not for two minutes within one call.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    uri = take_password(uri)
     if uri.startswith(("http://", "https://")):
+        log_in(uri)
         _ping(uri)
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         if uri.startswith(SQLITE):
             Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
-        client = MlflowClient(uri)
+        client = MlflowClient(full_address(uri))
         client.search_experiments(max_results=1)  # makes the tables of a new store, once, here
-    except (MlflowException, OSError) as error:
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         why = str(error).splitlines()[0]
-        raise UserError(f"tracking_uri: can't open {uri}: {why}") from error
+        raise UserError(f"tracking_uri: can't open {uri}: {why}{_login_hint(error)}") from error
     return client
 
 
@@ -127,10 +146,24 @@ def is_outage(error: Exception) -> bool:
 
 def _ping(uri: str) -> None:
     try:
-        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=10).close()
-    except (urllib.error.URLError, OSError, ValueError) as error:
+        request = urllib.request.Request(f"{uri.rstrip('/')}/health")
+        for name, value in login_headers(uri).items():
+            request.add_unredirected_header(name, value)  # for this server alone
+        urllib.request.urlopen(request, timeout=10).close()
+    except (OSError, ValueError, http.client.HTTPException) as error:
         why = getattr(error, "reason", error)
-        raise UserError(f"tracking_uri: no MLflow server answers at {uri} ({why})") from error
+        line = f"tracking_uri: no MLflow server answers at {uri} ({why}){_login_hint(error)}"
+        raise UserError(line) from error
+
+
+def _login_hint(error: Exception) -> str:
+    """What to do where a server wants to know who asks."""
+    code = getattr(error, "code", None)
+    if code is None and hasattr(error, "get_http_status_code"):
+        code = error.get_http_status_code()
+    if code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return ""
+    return f"; set {USER_VARIABLE} and {PASSWORD_VARIABLE}"
 
 
 def find_study(uri: str, name: str) -> Any | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bermo_ray.errors import UserError
+from bermo_ray.tracking.addresses import full_address
 
 SAMPLING_SECONDS = 10.0
 
@@ -35,7 +36,10 @@ def record_system_metrics(uri: str, run_id: str, enabled: bool = True) -> Iterat
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
     monitor = SystemMetricsMonitor(
-        run_id, sampling_interval=SAMPLING_SECONDS, resume_logging=True, tracking_uri=uri
+        run_id,
+        sampling_interval=SAMPLING_SECONDS,
+        resume_logging=True,
+        tracking_uri=full_address(uri),
     )
     monitor.start()
     try:

@@ -1,10 +1,8 @@
-"""``bermo-ray``: the UI on the right store, and the table."""
+"""``bermo-ray``: what its commands show of a store."""
 
 import csv
 import io
 import json
-import os
-import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,11 +14,9 @@ import pytest
 from bermo_ray import results
 from bermo_ray.command_line import commands
 from bermo_ray.record import Report, Status
-from bermo_ray.tracking import store
 from bermo_ray.tracking.store import store_uri
 from bermo_ray.trial import L0, Trial
 from tests.support.records import write_study
-from tests.support.servers import serve_ui
 
 
 @pytest.fixture(scope="module")
@@ -194,50 +190,3 @@ def test_mistakes_are_one_line(
     err = capsys.readouterr().err
     assert line in err
     assert len(err.strip().splitlines()) == 1
-
-
-def test_a_port_that_is_taken_is_one_line(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        held.listen()
-        with pytest.raises(SystemExit):
-            call(monkeypatch, "ui", "--runs", str(runs), "--port", str(held.getsockname()[1]))
-    assert "is taken on 127.0.0.1; give another" in capsys.readouterr().err
-
-
-def test_the_address_of_a_study_is_said(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Served(Exception):
-        """The process would be the server from here on."""
-
-    def replace_process(*_: object) -> None:
-        raise Served
-
-    monkeypatch.setattr(os, "execve", replace_process)
-    parent = store.find_study(store_uri(runs), "mine")
-    assert parent is not None
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    page = f"http://127.0.0.1:{port}/#/experiments/1/runs"
-    trials = f"mine: {page}?workflowType=machine_learning&viewStateShareKey=mine"
-    about = f"what came out: {page}/{parent.info.run_id}?workflowType=machine_learning"
-    for words, lines in ((["mine"], [trials, about]), ([], [trials])):
-        with pytest.raises(Served):
-            call(monkeypatch, "ui", *words, "--runs", str(runs), "--port", port)
-        assert capsys.readouterr().out.splitlines() == [*lines, "Ctrl-C stops it"]
-
-
-@pytest.mark.slow
-def test_the_ui_serves_the_store_on_loopback_only(runs: Path) -> None:
-    import psutil
-
-    with serve_ui(runs) as server:
-        assert store.find_study(server.address, "mine") is not None
-        listening = [
-            c for c in psutil.net_connections("tcp") if c.laddr.port == server.port and not c.raddr
-        ]
-        assert {c.laddr.ip for c in listening} == {"127.0.0.1"}

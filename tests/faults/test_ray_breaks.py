@@ -70,7 +70,7 @@ def test_a_trial_out_of_memory_is_a_row_with_its_reason(tiny: str, tmp_path: Pat
         "RAY_task_oom_retries": "0",
     }
     options = (*small_study(tiny, rows=1000, epochs=8), "--fusions", "last", "--trials", "1")
-    process = start_study(tmp_path, *options, environment=limits)
+    process = start_study(tmp_path, *options, variables=limits)
     out, err = process.communicate(timeout=300)
     rows = results.load("s", store_uri(tmp_path)).to_pylist()
     assert [row["status"] for row in rows] == ["failed"] * 2, out + err

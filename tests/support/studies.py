@@ -32,13 +32,13 @@ def start_study(
     *options: str,
     session: bool = False,
     script: Path = L0_FRONTIER,
-    environment: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
     **more: Any,
 ) -> subprocess.Popen[str]:
     """Starts a study script; with ``session`` in a process group of its own, to be killed."""
     return subprocess.Popen(
         [sys.executable, str(script), "--runs", str(runs), *options],
-        env=ENVIRONMENT | dict(environment or {}),
+        env=ENVIRONMENT | (variables or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
