@@ -44,6 +44,7 @@ from bermo_ray.tracking.models import register_model
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import (
     SQLITE,
+    STUDY_FILE,
     Store,
     add_taken_runs,
     connect,
@@ -53,8 +54,6 @@ from bermo_ray.tracking.store import (
 from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources
-
-STUDY_FILE = "study.json"
 
 
 class Study:
