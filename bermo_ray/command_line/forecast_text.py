@@ -22,6 +22,7 @@ from bermo_ray.record import Status
 from bermo_ray.results.disk_text import format_bytes
 from bermo_ray.results.table import load, load_all
 from bermo_ray.search.grid import Grid
+from bermo_ray.study import Study
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _INDENT = " " * 9  # below the word that a line begins with
@@ -64,10 +65,7 @@ def find_workload(session: Session[Any]) -> Workload | None:
     """The trials that are still to be run; None where there are none."""
     study, options, plan = session.study, session.options, session.study.plan
     done = {known.trial.id for known in study.known_trials(options.resume)}
-    ended = set()
-    if options.resume:
-        rows = load(study.name, study.uri).to_pylist()
-        ended = {row["trial_id"] for row in rows if Status(row["status"]).ended}
+    ended = _find_ended(study) if options.resume else set()
     trials = plan.representatives()
     most = plan.most_trials - len(ended)
     if isinstance(plan, Grid):
@@ -77,6 +75,15 @@ def find_workload(session: Session[Any]) -> Workload | None:
         return None
     concurrent = count_concurrent(options.resources, options.concurrent, options.backend)
     return Workload(tuple(trials), most, options.resources, concurrent)
+
+
+def _find_ended(study: Study) -> set[str]:
+    """Ids of the trials of an interrupted study that have ended; none where it was not recorded."""
+    try:
+        rows = load(study.name, study.uri).to_pylist()
+    except UserError:  # the resumed study says it better
+        return set()
+    return {row["trial_id"] for row in rows if Status(row["status"]).ended}
 
 
 def describe_disk(disk: DiskForecast, checkpoints: str) -> str:

@@ -16,6 +16,7 @@ from bermo_ray.record import Status
 from bermo_ray.results.frontier import frontier
 from bermo_ray.results.table import load, load_all
 from bermo_ray.tracking import folders, reader, store
+from bermo_ray.tracking.artifacts import save_predictions
 from bermo_ray.tracking.folders import FolderSet
 from bermo_ray.tracking.store import Store
 
@@ -176,8 +177,10 @@ def remove_checkpoints(checkpoints: Iterable[StoredCheckpoint], uri: str) -> Non
     Raises:
         UserError: one can't be removed.
     """
+    client = store.connect(uri)
     for checkpoint in checkpoints:
         if not checkpoint.kept_because:
+            save_predictions(client, checkpoint.run_id, checkpoint.folder)
             # First the record: half a checkpoint must not be taken for one that is there.
-            store.mark_removed(uri, checkpoint.run_id)
+            store.mark_removed(client, checkpoint.run_id)
             folders.remove_folder(checkpoint.folder)

@@ -1,16 +1,22 @@
-"""What MLflow's artifacts take: the files of runs, and of the models that came out of them."""
+"""MLflow's artifacts: what they take, and bringing predictions there that are elsewhere."""
 
 import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from bermo_ray.record import PREDICTIONS_FILE
 from bermo_ray.tracking import reader, store
-from bermo_ray.tracking.folders import list_files
+from bermo_ray.tracking.folders import list_files, open_folder
 from bermo_ray.tracking.store import SQLITE
 
+PREDICTIONS_TAG = "bermo.predictions"  # on a trial whose predictions are in its checkpoint alone
 # Runs that were deleted count too: MLflow leaves their files.
 _OF_RUNS = """
     SELECT tags.value, runs.artifact_uri FROM runs
@@ -58,3 +64,25 @@ def _sum_listed(list_folder: Callable[[str | None], Any], path: str | None = Non
         _sum_listed(list_folder, entry.path) if entry.is_dir else int(entry.file_size or 0)
         for entry in list_folder(path)
     )
+
+
+def save_predictions(client: Any, run_id: str, checkpoint: str) -> None:
+    """Copies a trial's predictions out of its checkpoint where they are nowhere else: the recorder
+    could not.
+
+    Raises:
+        UserError: the checkpoint can't be reached.
+    """
+    if PREDICTIONS_TAG not in client.get_run(run_id).data.tags:
+        return
+    filesystem, path = open_folder(checkpoint)
+    try:
+        with filesystem.open_input_stream(f"{path}/{PREDICTIONS_FILE}") as stream:
+            content = stream.read()
+    except (OSError, pa.ArrowException):  # a trial that failed has made none
+        return
+    with tempfile.TemporaryDirectory(prefix="bermo-") as folder:
+        copy = Path(folder) / PREDICTIONS_FILE
+        copy.write_bytes(content)
+        client.log_artifact(run_id, str(copy))
+    client.delete_tag(run_id, PREDICTIONS_TAG)

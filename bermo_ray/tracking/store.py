@@ -181,10 +181,10 @@ def find_checkpoint(run: Any) -> str:
     return str(tags.get(CHECKPOINT_TAG, ""))
 
 
-def mark_removed(uri: str, run_id: str) -> None:
+def mark_removed(client: Any, run_id: str) -> None:
     """Records with a trial that its checkpoint is no more; all else that is recorded stays."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    connect(uri).set_tag(run_id, REMOVED_TAG, now)
+    client.set_tag(run_id, REMOVED_TAG, now)
 
 
 def read_predictions(uri: str, trial: str) -> pa.Table:

@@ -92,6 +92,7 @@ class _Estimator:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self._tasks: dict[Data, Task] = {}
         self._rows: dict[tuple[Data, str], _Rows] = {}  # by data and backbone
         self._bytes: dict[Hashable, _Bytes] = {}  # by what decides them
 
@@ -118,17 +119,24 @@ class _Estimator:
     def _count_rows(self, trial: Trial) -> _Rows:
         key = (trial.data, trial.backbone)
         if key not in self._rows:
-            self._rows[key] = _count_rows(trial, resolve_task(trial.data))
+            self._rows[key] = _count_rows(trial, self._resolve_task(trial.data))
         return self._rows[key]
 
+    def _resolve_task(self, data: Data) -> Task:
+        if data not in self._tasks:
+            self._tasks[data] = resolve_task(data)
+        return self._tasks[data]
+
     def _measure(self, trial: Trial, at_the_end: bool) -> _Bytes:
+        task, drop = self._resolve_task(trial.data), trial.layer_drop
         pruning = trial.pruning and (trial.pruning.method, trial.pruning.name_pattern)
+        changes = drop is not None and drop.epochs_per_layer is not None  # as it is trained
         key = (
-            trial.backbone, trial.data, trial.fusion, trial.layer_drop, trial.warm_start, pruning,
-            trial.mode, trial.embeddings_frozen, at_the_end,
+            trial.backbone, task.head, len(task.labels), trial.fusion, drop, trial.warm_start,
+            pruning, trial.mode, trial.embeddings_frozen, changes and at_the_end,
         )  # fmt: skip
         if key not in self._bytes:
-            self._bytes[key] = _measure_checkpoint(trial, resolve_task(trial.data), at_the_end)
+            self._bytes[key] = _measure_checkpoint(trial, task, at_the_end)
         return self._bytes[key]
 
 

@@ -46,11 +46,18 @@ def measure_speed(trial: Trial, resources: Resources) -> Speed:
     share of a batch, so that what they exchange is left out. A teacher's loss is left out too.
 
     Raises:
-        UserError: GPUs are asked for, and there is none here; or as
+        UserError: GPUs are asked for, and there is none here, or its memory is too small; or as
             :func:`~bermo_ray.training.setup.set_up`.
     """
     if resources.gpus and not torch.cuda.is_available():
         raise UserError("gpus: there is none here to measure a trial's speed on")
+    try:
+        return _measure_speed(trial, resources)
+    except torch.OutOfMemoryError as error:
+        raise UserError("batch_size: a step of a trial does not fit the GPU's memory") from error
+
+
+def _measure_speed(trial: Trial, resources: Resources) -> Speed:
     with _as_in_a_worker(resources.cpus_per_worker):
         keep_freed_memory()
         short, device = _shorten(trial, resources.workers), _find_device(resources.gpus)

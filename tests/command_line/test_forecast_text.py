@@ -157,6 +157,9 @@ def test_what_is_done_is_not_needed_again(tiny: str, runs: Path) -> None:
     assert list(work.trials) == trials[1:]
     assert work.most_trials == 2
     assert find_workload(session_of(trials[:1], runs, resume=True)) is None
+    unrecorded = find_workload(session_of(trials, Path("nowhere"), resume=True))
+    assert unrecorded is not None
+    assert unrecorded.most_trials == 3
 
 
 def test_a_dry_run_ends_with_what_is_needed(

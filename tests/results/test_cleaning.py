@@ -3,10 +3,13 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from bermo_ray import results
 from bermo_ray.errors import UserError
-from bermo_ray.record import Report, Status
+from bermo_ray.record import PREDICTIONS_FILE, Report, Status
 from bermo_ray.results import cleaning, load
 from bermo_ray.results.cleaning import judge_checkpoints, remove_checkpoints
 from bermo_ray.tracking import store
@@ -183,3 +186,14 @@ def test_a_checkpoint_that_is_gone_already_is_passed_over(tmp_path: Path) -> Non
     assert "bermo.checkpoint_removed" not in store.find_trial(
         store_uri(tmp_path), TRIALS[2][0].id
     ).data.tags  # fmt: skip
+
+
+def test_predictions_that_are_in_the_checkpoint_alone_are_kept(tmp_path: Path) -> None:
+    """As where the store was away when the trial ended."""
+    folders = write_study(tmp_path, "s", TRIALS)
+    rows = pa.table({"row": [0, 1], "right": [True, False]})
+    pq.write_table(rows, folders[2] / PREDICTIONS_FILE)
+    clean(tmp_path, "s")
+    assert results.predictions(TRIALS[2][0].id, store_uri(tmp_path)).equals(rows)
+    with pytest.raises(UserError, match="kept no predictions"):
+        results.predictions(TRIALS[4][0].id, store_uri(tmp_path))
