@@ -23,7 +23,7 @@ from bermo_ray.results import figures
 from bermo_ray.results.best_trial import pick_best_trial
 from bermo_ray.results.earlier import read_known_trials
 from bermo_ray.results.report import STUDY_TEXT_FILE, StudyText
-from bermo_ray.results.study_records import STUDY_FILE, describe_study, publish_study
+from bermo_ray.results.study_records import describe_study, publish_study
 from bermo_ray.results.study_results import Results
 from bermo_ray.results.table import load, to_table
 from bermo_ray.results.verdicts import VERDICT_FILE, Verdict, dump_verdicts
@@ -36,7 +36,15 @@ from bermo_ray.tracking import study_page, study_run
 from bermo_ray.tracking.models import register_model
 from bermo_ray.tracking.moved import follow_move
 from bermo_ray.tracking.recorder import Recorder
-from bermo_ray.tracking.store import SQLITE, Store, connect, find_study, is_outage, store_uri
+from bermo_ray.tracking.store import (
+    SQLITE,
+    STUDY_FILE,
+    Store,
+    connect,
+    find_study,
+    is_outage,
+    store_uri,
+)
 from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
 from bermo_ray.training.reporter import Resources

@@ -13,7 +13,7 @@ import bermo_ray
 from bermo_ray.record import SCHEMA
 
 ROOT = Path(__file__).parents[1]
-_COMMANDS = ("list", "table", "query", "verdicts", "report", "compare", "export", "unpack", "ui", "doctor")  # fmt: skip # noqa: E501
+_COMMANDS = ("list", "table", "query", "verdicts", "report", "compare", "export", "unpack", "ui", "disk", "clean", "doctor")  # fmt: skip # noqa: E501
 
 
 def on_files(files: Any, config: Any) -> Any:

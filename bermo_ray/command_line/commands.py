@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from bermo_ray.command_line.compare_command import compare
+from bermo_ray.command_line.disk_commands import clean, disk
 from bermo_ray.command_line.doctor import doctor
 from bermo_ray.command_line.existing_store import existing_store
 from bermo_ray.command_line.output import show_table
@@ -24,7 +25,7 @@ _OPTIONS = {
     name: name
     for name in (
         "runs", "host", "port", "study", "out", "parquet", "tracking_uri", "plugin", "figures",
-        "ui_url",
+        "ui_url", "storage",
     )
 }  # fmt: skip
 
@@ -227,6 +228,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
     "unpack": unpack,
     "ui": ui,
+    "disk": disk,
+    "clean": clean,
     "doctor": doctor,
 }
 

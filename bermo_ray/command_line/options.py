@@ -21,7 +21,7 @@ from bermo_ray.search.grid import Grid
 from bermo_ray.search.paper_settings import paper_trial
 from bermo_ray.search.recommended import recommended_trial
 from bermo_ray.tasks.sources import DATA_VARIABLE
-from bermo_ray.tracking.store import RUNS, SQLITE, Store, find_trial
+from bermo_ray.tracking.store import RUNS, SQLITE, Store, find_checkpoint, find_trial
 from bermo_ray.training.model import is_checkpoint, read_trial
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import Trial
@@ -139,7 +139,7 @@ class StudyOptions(UserDataOptions):
     resume: bool = False
     """Go on with the study of that name or, without one, with the newest of this kind."""
     dry_run: bool = False
-    """Check everything and print the trials; run none."""
+    """Check everything, print the trials and what disk and time they need; run none."""
 
     def __post_init__(self) -> None:
         """Fills in what the study is run on, where no option says it."""
@@ -287,7 +287,7 @@ class StudyOptions(UserDataOptions):
         no_store = uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file()
         if "/" in asked or no_store:
             raise UserError(f"{option}: no folder {asked!r}, and no trial of that id")
-        path = find_trial(uri, asked).data.tags.get("bermo.checkpoint", "")
+        path = find_checkpoint(find_trial(uri, asked))
         if not path or not Path(path).is_dir():
             raise UserError(
                 f"{option}: the checkpoint of {asked} is not a folder here: {path!r}; "

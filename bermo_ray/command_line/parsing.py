@@ -13,8 +13,8 @@ from bermo_ray.errors import UserError
 from bermo_ray.language.tasks import TASKS as EMBEDDED_TASKS
 from bermo_ray.models.fusion import FUSIONS
 from bermo_ray.passwords import hide_password
-from bermo_ray.results.study_records import STUDY_FILE
 from bermo_ray.tasks.registry import TASKS
+from bermo_ray.tracking.store import STUDY_FILE
 
 O = TypeVar("O", bound=StudyOptions)  # noqa: E741
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bermo_ray import plugins
 from bermo_ray.command_line.display import Display, format_clock
+from bermo_ray.command_line.forecast_text import print_forecast, warn_of_room
 from bermo_ray.command_line.options import StudyOptions
 from bermo_ray.command_line.parsing import parse, plain_options, resumed_options
 from bermo_ray.command_line.program import EXIT_ALL_FAILED, EXIT_INTERRUPTED, run_command
@@ -90,6 +91,8 @@ def _run_study(
     if options.dry_run:
         print_preview(session)
         problems = [problem for problem in problems if _UNTRAINED not in problem]
+        if not problems:  # what is missing is said instead
+            print_forecast(session)
     if problems:
         raise UserError(*problems)
     if not options.dry_run:
@@ -250,6 +253,7 @@ def _run_trials(session: Session[O]) -> pa.Table:
     started = time.monotonic()
     print_sources(session)
     print_taken(session.study.known_trials(session.options.resume))
+    warn_of_room(session)
     if session.options.backend == "ray":
         session.console.print("starting Ray ...")
     try:

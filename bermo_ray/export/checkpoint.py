@@ -34,7 +34,7 @@ from bermo_ray.models.backbone import load_tokenizer
 from bermo_ray.models.stock import load_stock, quiet_transformers
 from bermo_ray.record import Status
 from bermo_ray.tasks.encoding import encode_rows
-from bermo_ray.tracking.store import find_trial
+from bermo_ray.tracking.store import find_checkpoint, find_trial
 from bermo_ray.training.latency import measure_latencies
 from bermo_ray.training.model import TrainedModel, load_trained
 
@@ -69,7 +69,7 @@ def export_trial(trial: str, folder: Path, uri: str) -> tuple[ModelMeasurements,
     if not Status(status).measured:
         raise UserError(f"trial {trial} is {status}: only a trial that has ended can be exported")
     with tempfile.TemporaryDirectory(prefix="bermo-export-") as scratch:
-        checkpoint = fetch_checkpoint(run.data.tags.get("bermo.checkpoint", ""), Path(scratch))
+        checkpoint = fetch_checkpoint(find_checkpoint(run), Path(scratch))
         trained = load_trained(checkpoint)
     with _complete_or_absent(folder) as partial, quiet_transformers():
         _write_model(trained, partial)

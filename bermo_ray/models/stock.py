@@ -44,11 +44,7 @@ def load_stock(name: str, task: Task, needs_head: bool = False) -> Any:
     Raises:
         UserError: the family has no such head, or the checkpoint's weights are not the encoder's.
     """
-    import transformers
-
-    stock_class = getattr(transformers, task.head.stock_class)
-    if type(backbone.load_config(name)) not in stock_class._model_mapping:
-        raise UserError(f"backbone {name!r}: its family has no head for {task.head} tasks")
+    stock_class = _find_stock_class(name, backbone.load_config(name), task.head)
     settings = {"dtype": torch.float32} | task.head.config_settings(task.labels)
     try:
         with quiet_transformers():
@@ -67,6 +63,36 @@ def load_stock(name: str, task: Task, needs_head: bool = False) -> Any:
     if task.head.reads_one_token:
         _set_pooling(network, name)
     return network
+
+
+def _find_stock_class(name: str, config: Any, head: HeadKind) -> Any:
+    """The class of `transformers` that has a head of that kind.
+
+    Raises:
+        UserError: the family has no such head.
+    """
+    import transformers
+
+    stock_class = getattr(transformers, head.stock_class)
+    if type(config) not in stock_class._model_mapping:
+        raise UserError(f"backbone {name!r}: its family has no head for {head} tasks")
+    return stock_class
+
+
+def build_empty_stock(name: str, task: Task) -> Any:
+    """What :func:`load_stock` gives, but for the numbers: its parameters are on the meta device and
+    take no memory (XLNet puts its matrices on the CPU whatever it is told). Of the backbone only
+    its configuration is read.
+
+    Raises:
+        UserError: there is no such backbone, or its family has no such head.
+    """
+    config = backbone.load_config(name)
+    stock_class = _find_stock_class(name, config, task.head)
+    for setting, value in task.head.config_settings(task.labels).items():
+        setattr(config, setting, value)
+    with torch.device("meta"), quiet_transformers():
+        return stock_class.from_config(config, dtype=torch.float32)
 
 
 def _set_pooling(network: Any, name: str) -> None:

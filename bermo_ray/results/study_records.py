@@ -23,7 +23,6 @@ from bermo_ray.tracking import store, study_page
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.study_run import add_files
 
-STUDY_FILE = "study.json"  # in a study's folder: what it is
 _PUBLISHED = (".parquet", ".png", ".svg", VERDICT_FILE, "report.json")
 
 
@@ -125,7 +124,7 @@ def read_study_file(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: there is no study.
     """
-    if not (folder / STUDY_FILE).is_file():
+    if not (folder / store.STUDY_FILE).is_file():
         raise UserError(f"study: no study {folder.name!r} in {folder.parent}")
-    content: dict[str, Any] = json.loads((folder / STUDY_FILE).read_text())
+    content: dict[str, Any] = json.loads((folder / store.STUDY_FILE).read_text())
     return content

@@ -35,7 +35,7 @@ def read_study(uri: str, study: str) -> list[StoredRun]:
         UserError: no such study in that store.
     """
     if uri.startswith(SQLITE):
-        with closing(_open(uri)) as database:
+        with closing(open_database(uri)) as database:
             parents = _select_runs(database, {"bermo.kind": "study", "bermo.study": study})
             newest = sorted(parents, key=lambda run: run[1])[-1:]
             if newest:
@@ -55,7 +55,7 @@ def read_all(uri: str) -> list[StoredRun]:
     if uri.startswith(SQLITE):
         if not Path(uri.removeprefix(SQLITE)).is_file():
             return []
-        with closing(_open(uri)) as database:
+        with closing(open_database(uri)) as database:
             return _read(database, _select_runs(database, {"bermo.kind": "trial"}))
     return _from_client(store.all_trial_runs(store.connect(uri)))
 
@@ -67,7 +67,7 @@ def read_study_runs(uri: str) -> list[StoredRun]:
         return _from_client(store.all_study_runs(store.connect(uri)))
     if not Path(uri.removeprefix(SQLITE)).is_file():
         return []
-    with closing(_open(uri)) as database:
+    with closing(open_database(uri)) as database:
         runs = [StoredRun(*run) for run in _select_runs(database, {"bermo.kind": "study"})]
         for run in runs:
             query = "SELECT key, value FROM tags WHERE run_uuid = ? AND key LIKE 'bermo.%'"
@@ -92,7 +92,7 @@ def read_curves(
             "SELECT key, step, value FROM metrics WHERE run_uuid = ? AND NOT is_nan "
             f"AND key IN ({marks}) ORDER BY step, timestamp"
         )
-        with closing(_open(uri)) as database:
+        with closing(open_database(uri)) as database:
             for run_id in run_ids:
                 for key, step, value in database.execute(query, [run_id, *keys]):
                     curves[run_id][key][step] = value
@@ -116,7 +116,12 @@ def _from_client(runs: Iterable[Any]) -> list[StoredRun]:
     ]  # fmt: skip
 
 
-def _open(uri: str) -> sqlite3.Connection:
+def open_database(uri: str) -> sqlite3.Connection:
+    """A connection to a store in SQLite that only reads.
+
+    Raises:
+        UserError: the file is no such store.
+    """
     file = Path(uri.removeprefix(SQLITE))
     # A writer that was killed leaves a journal that the next to open the file rolls back, which a
     # connection for reading alone may not.

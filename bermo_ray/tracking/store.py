@@ -2,16 +2,19 @@
 
 Tags in our name: ``bermo.kind`` (study or trial), ``bermo.study`` (on both), ``bermo.attempt``
 (which run of a trial within its study), ``bermo.taken.RUN`` (on a study: a trial that it took from
-an earlier one), ``bermo.checkpoint``, and those of :mod:`bermo_ray.record`.
+an earlier one), ``bermo.checkpoint``, ``bermo.checkpoint_removed`` (when it was cleaned away), and
+those of :mod:`bermo_ray.record`.
 """
 
 import http.client
+import json
 import logging
 import os
 import tempfile
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,9 @@ from bermo_ray.tracking.addresses import (
 
 RUNS = "runs"  # the default folder of studies' records
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in that folder
+STUDY_FILE = "study.json"  # in a study's folder: how it was started
 SQLITE = "sqlite:///"
+CHECKPOINT_TAG, REMOVED_TAG = "bermo.checkpoint", "bermo.checkpoint_removed"
 _TAKEN, _TAGS_PER_BATCH = "bermo.taken.", 100  # MLflow takes no more tags at once
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for Store.storage; set on a cluster's head
 
@@ -91,6 +96,13 @@ class Store:
     def folder(self, study: str) -> Path:
         """Where a study's tables and figures go."""
         return self.runs.expanduser() / study
+
+    def of_study(self, study: str) -> "Store":
+        """The same with the storage that a study was started with, unless one is given here."""
+        file = self.folder(study) / STUDY_FILE
+        if self.storage or not file.is_file():
+            return self
+        return replace(self, storage=json.loads(file.read_text())["settings"].get("storage"))
 
 
 def connect(uri: str) -> Any:
@@ -207,6 +219,27 @@ def find_trial(uri: str, trial: str) -> Any:
         some = ", ".join(f"{r.info.run_id[:8]} of {r.data.tags['bermo.study']}" for r in runs[:3])
         raise UserError(f"{trial!r} may be any of {len(runs)} trials: {some}, …; give more digits")
     return runs[0]
+
+
+def find_checkpoint(run: Any) -> str:
+    """Where the checkpoint of a trial's run lies; empty where none is recorded.
+
+    Raises:
+        UserError: it was removed.
+    """
+    tags = run.data.tags
+    if REMOVED_TAG in tags:
+        raise UserError(
+            f"the checkpoint of trial {tags['bermo.trial_id'][:6]} was removed by `bermo-ray "
+            f"clean` on {tags[REMOVED_TAG][:10]}; to have it again, run its study with --fresh"
+        )
+    return str(tags.get(CHECKPOINT_TAG, ""))
+
+
+def mark_removed(client: Any, run_id: str) -> None:
+    """Records with a trial that its checkpoint is no more; all else that is recorded stays."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    client.set_tag(run_id, REMOVED_TAG, now)
 
 
 def read_predictions(uri: str, trial: str) -> pa.Table:

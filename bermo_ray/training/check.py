@@ -17,10 +17,11 @@ from bermo_ray.tasks.encoding import encode_split
 from bermo_ray.tasks.registry import get_task, resolve_task, select_task
 from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.tasks.splits import split_halves
-from bermo_ray.tasks.task import Split, Task
+from bermo_ray.tasks.task import Task
 from bermo_ray.training import distillation, model
 from bermo_ray.training.batches import steps_per_epoch
 from bermo_ray.training.contribution import layer_similarity
+from bermo_ray.training.row_counts import row_numbers
 from bermo_ray.training.setup import find_redraw_problems
 from bermo_ray.trial import Data, Trial
 
@@ -159,22 +160,14 @@ def _find_task(data: Data) -> Task:
 
 def _count_rows(trial: Trial, task: Task) -> _RowCounts:
     """The rows that the trial takes; all splits are read, test where it is there."""
-    dev = len(np.unique(_row_numbers(trial, task, "dev")))
+    dev = len(np.unique(row_numbers(trial, task, "dev")))
     for part in task.available_dev_sets(trial.data):
         task.read_rows(trial.data, part)
     has_test = False
     with suppress(MissingPartError):
         task.read_rows(trial.data, task.part_of("test"))
         has_test = True
-    return _RowCounts(len(_row_numbers(trial, task, "train")), dev, has_test)
-
-
-def _row_numbers(trial: Trial, task: Task, split: Split) -> np.ndarray:
-    """Of each encoded row that the trial takes of a split, the number of the row it is made of."""
-    if task.keeps_row_count:
-        return np.arange(task.take_rows(trial.data, split, trial.seed).num_rows)
-    tokenizer = load_tokenizer(trial.backbone)
-    return encode_split(task, trial.data, split, trial.seed, tokenizer).row_numbers
+    return _RowCounts(len(row_numbers(trial, task, "train")), dev, has_test)
 
 
 def _find_pattern_problems(trial: Trial, task: Task, pattern: str) -> list[str]:

@@ -90,7 +90,7 @@ class Evaluation:
         )
 
 
-class _RowResult(NamedTuple):
+class RowResult(NamedTuple):
     """What one encoded row adds."""
 
     row: int  # its index in the split
@@ -119,7 +119,7 @@ def evaluate(
     all rows both choose and verify.
     """
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    results = _predict_rows(network, data, data.rows_by_length[rank::world], batch_size, device)
+    results = predict_rows(network, data, data.rows_by_length[rank::world], batch_size, device)
     if world > 1:
         parts: list[Any] = [None] * world
         dist.all_gather_object(parts, results)
@@ -145,13 +145,13 @@ def evaluate(
 
 
 @torch.no_grad()
-def _predict_rows(
+def predict_rows(
     network: nn.Module,
     data: EncodedRows,
     rows: np.ndarray,
     batch_size: int,
     device: torch.device,
-) -> list[_RowResult]:
+) -> list[RowResult]:
     """Predictions and losses of these rows; neighbours share a batch."""
     head, results = data.task.head, []
     was_training = network.training
@@ -164,6 +164,6 @@ def _predict_rows(
         loss = float(head.loss(logits, gold))
         predictions = head.predict(data, part, logits)
         for row, prediction in zip(part, predictions, strict=True):
-            results.append(_RowResult(int(row), loss, prediction))
+            results.append(RowResult(int(row), loss, prediction))
     network.train(was_training)
     return results

@@ -59,18 +59,8 @@ def train(trial: Trial, reporter: Reporter) -> Report:
             _seed(trial.seed, step, rank)
             run.start_training()
 
-        # Gradients of L = CE + λ(t)·R (see objective). The pruner adds λ·∂R/∂S as it is left.
-        run.model.fusion.share_trained = step / run.total_steps
-        rows = batches[index]
-        with run.pruner.step(step) if run.pruner else nullcontext():
-            loss = _backward(run, rows[rank::world_size], rows)
-        norm = nn.utils.clip_grad_norm_(run.trained_parameters(), trial.optimizer.max_gradient_norm)
-        run.optimizer.step()
-        if run.pruner:
-            run.pruner.shift_scores_to_density(trial.optimizer.score_learning_rate)
-        run.rates.step()
-        run.optimizer.zero_grad(set_to_none=True)
-        meter.add(loss, len(rows))
+        loss, norm = take_step(run, step, batches[index], rank)
+        meter.add(loss, len(batches[index]))
         reporter.progress(step / run.total_steps)
 
         # Gradients are the same on all workers after DDP, so all of them break off together.
@@ -93,6 +83,28 @@ def train(trial: Trial, reporter: Reporter) -> Report:
         if exploded:
             break
     return progress.history[-1]
+
+
+def take_step(
+    run: TrainingRun, step: int, rows: np.ndarray, rank: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One optimiser step on these rows, of which each worker takes its share.
+
+    Returns:
+        The mean loss of this worker's rows, and the norm of the gradients of all workers; scalars.
+    """
+    # Gradients of L = CE + λ(t)·R (see objective). The pruner adds λ·∂R/∂S as it is left.
+    settings = run.trial.optimizer
+    run.model.fusion.share_trained = step / run.total_steps
+    with run.pruner.step(step) if run.pruner else nullcontext():
+        loss = _backward(run, rows[rank :: run.world_size], rows)
+    norm = nn.utils.clip_grad_norm_(run.trained_parameters(), settings.max_gradient_norm)
+    run.optimizer.step()
+    if run.pruner:
+        run.pruner.shift_scores_to_density(settings.score_learning_rate)
+    run.rates.step()
+    run.optimizer.zero_grad(set_to_none=True)
+    return loss, norm
 
 
 def objective(run: TrainingRun, rows: np.ndarray) -> torch.Tensor:

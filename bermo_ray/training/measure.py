@@ -35,11 +35,11 @@ class TrainingMeter:
 
     def measurements(self) -> dict[str, Any]:
         """Fields of a report; called by every worker, because their losses are averaged."""
-        seconds = time.perf_counter() - self.start
         if dist.is_initialized():
             dist.all_reduce(self.loss_sum)
             self.loss_sum = self.loss_sum / dist.get_world_size()
-        loss = float(self.loss_sum / self.steps)
+        loss = float(self.loss_sum / self.steps)  # waits for the device's last step
+        seconds = time.perf_counter() - self.start
         return {"train_loss": loss, "rows_per_second": self.rows / seconds}
 
 
@@ -48,6 +48,7 @@ def measure(
 ) -> tuple[Evaluation, Report]:
     """Evaluates the run after ``step`` on the dev set, with the masks of now folded in; a ``final``
     report has more measurements than those before."""
+    trained = meter.measurements()  # before the evaluation, which is no part of training's speed
     with run.pruner.frozen() if run.pruner else nullcontext():
         evaluation = evaluate_dev(run)
         count, other_metrics = _count(run), evaluation.other_metrics
@@ -75,7 +76,7 @@ def measure(
         multiplier_now=run.pruner.multiplier if run.pruner else 0.0,
         **learned,
         **extra,
-        **meter.measurements(),
+        **trained,
     )
     return evaluation, report
 

@@ -60,7 +60,7 @@ def build_model(
         model.dropping_order = dropping_order
         model.remove_layers(layer_strategies.layers_due(trial.layer_drop, dropping_order, 0))
     if trial.mode == "features":
-        _freeze_encoder(model.network.base_model)
+        freeze_encoder(model.network.base_model)
     return model
 
 
@@ -83,7 +83,7 @@ def load_network(folder: Path, task: Task) -> Any:
     return trained.model.network
 
 
-def _freeze_encoder(base: Any) -> None:
+def freeze_encoder(base: Any) -> None:
     """Freezes all but the pooler, which belongs to the head: most checkpoints have it untrained."""
     pooler = getattr(base, "pooler", None)
     base.requires_grad_(False)
