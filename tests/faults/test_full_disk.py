@@ -53,7 +53,13 @@ def make_study(tiny: str, store: Store) -> Study:
 def expected(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     """The same study with room enough."""
     store = Store(tmp_path_factory.mktemp("roomy"))
-    return without_clocks(make_study(tiny, store).run().table)
+    return make_study(tiny, store).run().table
+
+
+def find_differences(table: pa.Table, expected: pa.Table) -> set[str]:
+    """The columns in which two tables differ, but for those that a clock decides."""
+    table, expected = without_clocks(table), without_clocks(expected)
+    return {name for name in table.column_names if not table[name].equals(expected[name])}
 
 
 def count_points(study: Study) -> list[list[int]]:
@@ -73,10 +79,7 @@ def test_for_checkpoints(tiny: str, tmp_path: Path, expected: pa.Table) -> None:
         (folder,) = where.iterdir()
         assert CheckpointFolder(folder).find() == folder
         study = make_study(tiny, store)
-        assert without_clocks(study.run(resume=True).table).equals(expected.set_column(
-            expected.schema.get_field_index("resumed_at"), "resumed_at",
-            without_clocks(results.load("s", study.uri))["resumed_at"],
-        ))  # fmt: skip
+        assert find_differences(study.run(resume=True).table, expected) == {"resumed_at"}
         assert count_points(study) == [[3, 6, 9, 12]] * 2
 
 
@@ -86,8 +89,7 @@ def test_for_records(tiny: str, tmp_path: Path, expected: pa.Table) -> None:
         line = run_until_full(make_study(tiny, store), disk, leave=0, at_report=3)
         assert line.startswith(f"runs: no room left in {disk / 's'}")
         study = make_study(tiny, store)
-        table = without_clocks(study.run(resume=True).table)
-        assert table.drop_columns(["resumed_at"]).equals(expected.drop_columns(["resumed_at"]))
+        assert find_differences(study.run(resume=True).table, expected) <= {"resumed_at"}
         assert count_points(study) == [[3, 6, 9, 12]] * 2
 
 

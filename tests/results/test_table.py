@@ -9,7 +9,7 @@ import pytest
 from bermo_ray import record, results
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
-from bermo_ray.results.table import _to_table
+from bermo_ray.results.table import to_table
 from bermo_ray.tracking.reader import StoredRun
 from bermo_ray.trial import L0, LayerDrop, Trial
 
@@ -31,7 +31,7 @@ REPORT = Report(
 
 def test_a_row_has_what_was_measured_and_nulls_for_the_rest() -> None:
     trial = Trial(layer_drop=LayerDrop(count=2))
-    table = _to_table([run_of(trial, REPORT), run_of(Trial(pruning=L0(multiplier=7.0)), Report())])
+    table = to_table([run_of(trial, REPORT), run_of(Trial(pruning=L0(multiplier=7.0)), Report())])
     assert table.schema == results.SCHEMA == record.SCHEMA
     dropped, pruned = table.to_pylist()
     assert (dropped["method"], dropped["strategy"], dropped["layers_dropped"]) == (
@@ -46,18 +46,18 @@ def test_a_row_has_what_was_measured_and_nulls_for_the_rest() -> None:
     assert dropped["recipe"] == trial.replace(seed=9).recipe
     assert (pruned["status"], pruned["method"], pruned["multiplier"]) == ("running", "l0", 7.0)
     assert (pruned["dropped_layers"], pruned["layers_dropped"]) == ([], 0)
-    assert _to_table([]).schema == results.SCHEMA
+    assert to_table([]).schema == results.SCHEMA
 
 
 def test_frontiers_keep_lists_and_maps() -> None:
-    table = _to_table([run_of(Trial(), REPORT, "a"), run_of(Trial(seed=1), REPORT, "b")])
+    table = to_table([run_of(Trial(), REPORT, "a"), run_of(Trial(seed=1), REPORT, "b")])
     (merged,) = results.average_seeds(table).to_pylist()
     assert (merged["dropped_layers"], merged["other_metrics"]) == ([5, 6], [("f1", 0.5)])
     assert results.frontier(table).schema == results.SCHEMA
 
 
 def test_sql_over_arrow() -> None:
-    trials = _to_table([run_of(Trial(), REPORT), run_of(Trial(pruning=L0()), REPORT)])
+    trials = to_table([run_of(Trial(), REPORT), run_of(Trial(pruning=L0()), REPORT)])
     sql = "SELECT method, max(metric) AS best FROM trials GROUP BY method ORDER BY 1"
     rows = results.query(sql, trials=trials).to_pylist()
     assert rows == [{"method": "dense", "best": 0.5}, {"method": "l0", "best": 0.5}]

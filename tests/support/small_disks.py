@@ -1,5 +1,6 @@
 """Disks that are soon full."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+_PAGE = 4096  # bytes
 
 
 @contextmanager
@@ -29,7 +32,9 @@ def mount_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 def fill_up(folder: Path, leave: int = 0) -> Path:
     """A file that leaves so many bytes free on the disk of a folder."""
     file = folder / "ballast"
-    with file.open("wb") as stream:
-        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
-        os.posix_fallocate(stream.fileno(), 0, max(1, free - leave))
+    with file.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:  # others may write at the same time
+            stream.write(b"\0" * _PAGE)
+    with file.open("r+b") as stream:
+        stream.truncate(max(0, file.stat().st_size - leave))
     return file
