@@ -85,6 +85,8 @@ def connect(uri: str) -> Any:
     """
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # With a server it prints an address for each trial, into the live display.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if uri.startswith(("http://", "https://")):
