@@ -115,6 +115,8 @@ def connect(uri: str) -> Any:
         logging.getLogger(name).setLevel(logging.ERROR)
     # It logs every error that it raises, with its traceback; we say what comes of it.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    # With a server it prints an address for each trial, into the live display.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     # A server that is away is asked again by us, not for two minutes within one call.
