@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bermo_ray.record import Report, Status
-from bermo_ray.tracking import recorder, store
+from bermo_ray.tracking import store
 from bermo_ray.tracking.store import DATABASE, store_uri
 from bermo_ray.trial import Trial
 from tests.support.records import open_recorder
@@ -66,7 +66,7 @@ def write_study(
         listener.on_start(f"{number:05d}", trial)
         listener.on_report(f"{number:05d}", [report], str(folders[-1]))
     listener.on_close()
-    recorder.close_study(uri, listener.study_run, status)
+    listener.close(status)
     return folders
 
 
