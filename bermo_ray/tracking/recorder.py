@@ -66,7 +66,7 @@ class Recorder:
         if self._journal is not None:
             fields = None if varied is None else sorted(varied)
             about = {"run": study_run, "resources": dict(resources or {}), "varied": fields}
-            self._open_journal(self._journal, about)
+            self._open_journal(self._journal, about | {"runs": str(_runs_of(self._journal))})
         self._thread = threading.Thread(target=self._send_all, name="bermo-recorder", daemon=True)
         self._thread.start()
 
@@ -91,8 +91,11 @@ class Recorder:
             journal.append({"time": _now(), "study": about})
             events = journal.read()
         self._sent = min(journal.sent, len(events))
+        before, here = f"{events[0]['study']['runs']}/", f"{_runs_of(journal)}/"
         for event in events:
             self._note(event)
+            if event.get("checkpoint", "").startswith(before):  # the folder of studies was moved
+                event["checkpoint"] = here + event["checkpoint"].removeprefix(before)
         for event in events[: self._sent]:
             self._writer.note(event)
         self._pending.extend(events[self._sent :])
@@ -173,7 +176,8 @@ class Recorder:
             elif "report" in event:
                 _add_report(runs[event["report"]], event)
             elif "interrupt" in event:
-                runs[event["interrupt"]].tags["bermo.status"] = str(Status.INTERRUPTED)
+                run = runs[event["interrupt"]]
+                run.tags["bermo.status"], run.ended = str(Status.INTERRUPTED), event["time"]
         return list(runs.values())
 
     def _record(self, event: Event) -> None:
@@ -237,6 +241,11 @@ def _add_report(run: StoredRun, event: Event) -> None:
     run.tags |= {"bermo.checkpoint": event["checkpoint"]} if event["checkpoint"] else {}
     if Status(run.tags["bermo.status"]).ended:
         run.ended = event["time"]
+
+
+def _runs_of(journal: Journal) -> Path:
+    """The folder of studies that a journal lies in."""
+    return journal.file.absolute().parents[1]
 
 
 def _now() -> int:

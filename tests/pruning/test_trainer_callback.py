@@ -4,13 +4,13 @@ Both draw the same numbers: a run that evaluates after every step reseeds before
 does a callback here.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 from transformers import (
     AutoModelForSequenceClassification,
@@ -25,13 +25,14 @@ from bermo_ray.models.backbone import embedding_module
 from bermo_ray.models.stock import load_stock
 from bermo_ray.pruning.pruner import prunable_matrices
 from bermo_ray.pruning.trainer_callback import SCORES_FILE, PruningCallback
+from bermo_ray.record import Report
 from bermo_ray.tasks.registry import get_task
-from bermo_ray.training import checkpoint
 from bermo_ray.training.batches import epoch_batches
-from bermo_ray.training.loop import _backward, _seed
+from bermo_ray.training.checkpoint_folder import SaveCheckpoint
+from bermo_ray.training.loop import _backward, _seed, train
 from bermo_ray.training.model import load_trained
 from bermo_ray.training.optimizer import build_optimizer
-from bermo_ray.training.reporter import run_locally
+from bermo_ray.training.reporter import LocalReporter
 from bermo_ray.training.setup import set_up
 from bermo_ray.trial import L0, Fusion, Magnitude, Movement, Optimizer, Pruning, SoftMovement, Trial
 from tests.support.runs import small_trial
@@ -143,7 +144,8 @@ def assert_close(
 @pytest.mark.parametrize("settings", METHODS, ids=METHOD_NAMES)
 def test_a_run_is_that_of_our_own_loop(tiny: str, tmp_path: Path, settings: Pruning) -> None:
     trial = pruned_trial(tiny, settings)
-    reports = run_locally(trial, tmp_path / "ours")
+    ours_ran = run_ours(trial, tmp_path / "ours")
+    reports = ours_ran.reports
     trainer, _, record = make_trainer(trial, tmp_path / "theirs")
     trainer.train()
     # Masks: as many weights are left after each of the twelve steps.
@@ -153,11 +155,26 @@ def test_a_run_is_that_of_our_own_loop(tiny: str, tmp_path: Path, settings: Prun
     # Weights and scores to the bit; and the model that is left is the one our checkpoint gives.
     ours = load_trained(tmp_path / "ours").model.network.state_dict()
     assert_close(ours, trainer.model.state_dict(), atol=0)
-    assert_close(saved_scores(tmp_path / "ours"), record.scores[-1], atol=0)
+    assert_close(ours_ran.scores, record.scores[-1], atol=0)
 
 
-def saved_scores(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / checkpoint.SCORES_FILE)
+class ScoresReporter(LocalReporter):
+    """Remembers the scores at the last report; the checkpoint of a run that has ended has none."""
+
+    scores: dict[str, torch.Tensor]
+
+    def report(
+        self, report: Report, save: SaveCheckpoint | None, history: Sequence[Report] = ()
+    ) -> None:
+        super().report(report, save, history)
+        pruner = save.func.__self__.pruner  # type: ignore[union-attr]
+        self.scores = {name: scores.clone() for name, scores in pruner.state_dict().items()}
+
+
+def run_ours(trial: Trial, folder: Path) -> ScoresReporter:
+    reporter = ScoresReporter(folder)
+    train(trial, reporter)
+    return reporter
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=METHOD_NAMES)
@@ -189,7 +206,8 @@ def test_gradients_are_those_of_our_own_step(
 
 def test_accumulated_gradients_are_those_of_micro_batches(tiny: str, tmp_path: Path) -> None:
     trial = pruned_trial(tiny, METHODS[3]).replace(micro_batches=2)
-    reports = run_locally(trial, tmp_path / "ours")
+    ours_ran = run_ours(trial, tmp_path / "ours")
+    reports = ours_ran.reports
     trainer, _, record = make_trainer(trial, tmp_path / "theirs")
     # By itself the Trainer adds up the parts' mean losses: it takes the classifier's loss for one
     # that was divided by the rows of all parts.
@@ -197,7 +215,7 @@ def test_accumulated_gradients_are_those_of_micro_batches(tiny: str, tmp_path: P
     trainer.train()
     remaining = [entry["remaining"] for entry in trainer.state.log_history if "loss" in entry]
     assert remaining == [report.remaining for report in reports]
-    assert_close(saved_scores(tmp_path / "ours"), record.scores[-1], atol=0)
+    assert_close(ours_ran.scores, record.scores[-1], atol=0)
 
 
 def test_the_saved_model_is_a_plain_one_with_zeros(tiny: str, tmp_path: Path) -> None:
