@@ -47,6 +47,7 @@ from bermo_ray.tracking.store import (
 )
 from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
 from bermo_ray.training.check import check_trials
+from bermo_ray.training.checkpoint_folder import CheckpointFolder
 from bermo_ray.training.reporter import Resources
 
 
@@ -204,11 +205,14 @@ class Study:
         them, from the study's own journal."""
         recorder.close(Status.COMPLETED, {k.run_id: k.study for k in self.taken})
         self.unsent = recorder.unsent
+        own = to_table(recorder.read_runs())
+        for row in own.to_pylist():  # given up: nothing can be made of its checkpoint
+            if row["status"] == Status.STOPPED and row["checkpoint"]:
+                CheckpointFolder(row["checkpoint"]).remove()
         if not self.unsent and self._describe():
             return load(self.name, self.uri)
-        taken = [known.row for known in self.taken]
-        rows = pa.Table.from_pylist(taken, schema=SCHEMA)
-        return pa.concat_tables([rows, to_table(recorder.read_runs())]).sort_by("started")
+        taken = pa.Table.from_pylist([known.row for known in self.taken], schema=SCHEMA)
+        return pa.concat_tables([taken, own]).sort_by("started")
 
     @contextlib.contextmanager
     def _open_run(self, resume: bool) -> Iterator[Recorder]:

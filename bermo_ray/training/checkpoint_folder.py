@@ -66,6 +66,11 @@ class CheckpointFolder:
             self._remove(self._path)
             self._move()
 
+    def remove(self) -> None:
+        """Removes what is there, of a trial that will not go on."""
+        for path in (self._new, self._path):
+            self._remove(path)
+
     def _is_complete(self, path: str) -> bool:
         info = self._files.get_file_info(f"{path}/{PROGRESS_FILE}")
         return bool(info.type == fs.FileType.File)
