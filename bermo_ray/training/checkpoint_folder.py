@@ -57,13 +57,14 @@ class CheckpointFolder:
             OutOfSpaceError: It does not fit; the old one is still there.
         """
         with watch_space("storage", self.location):
+            if self._is_complete(self._new):  # a process was killed before it could move it
+                self._move()
             try:
                 self._remove(self._new)
                 self._fill(save)
-            except BaseException:
+            except Exception:
                 self._remove(self._new)  # it takes the room that others need
                 raise
-            self._remove(self._path)
             self._move()
 
     def remove(self) -> None:
@@ -91,9 +92,12 @@ class CheckpointFolder:
             fs.copy_files(info.path, f"{target}/{info.base_name}", files, self._files)
 
     def _move(self) -> None:
+        """Puts the new one in the place of the old one."""
+        self._remove(self._path)
         if self._is_local:
             self._files.move(self._new, self._path)
             return
+        self._files.create_dir(self._path)
         self._copy_all(self._files, self._new, self._path)  # a bucket can't rename
         self._remove(self._new)
 
