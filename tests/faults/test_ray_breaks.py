@@ -52,6 +52,8 @@ def test_a_dead_ray_is_one_line_and_the_study_can_be_resumed(
     assert run is not None
     assert run.data.tags["bermo.status"] == "interrupted"
 
+    if name == "raylet":  # once is enough: what is resumed does not know why it was cut off
+        return
     finish_study(start_study(tmp_path, "--resume", "--name", "s"))
     rows = results.load("s", store_uri(tmp_path)).to_pylist()
     assert len(rows) == 6
