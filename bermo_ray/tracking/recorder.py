@@ -63,6 +63,7 @@ class Recorder:
         self._error: Exception | None = None
         self._changed = threading.Condition()  # guards _pending and _error
         self._hurry = threading.Event()  # somebody waits for the end
+        self._is_closed = False
         if self._journal is not None:
             fields = None if varied is None else sorted(varied)
             about = {"run": study_run, "resources": dict(resources or {}), "varied": fields}
@@ -137,24 +138,34 @@ class Recorder:
 
     def close(self, status: Status, taken: Mapping[str, str] | None = None) -> None:
         """Records how the study ended and which trials it took from others, by their runs; waits a
-        while until MLflow has all of it. :attr:`unsent` then says how much it has not."""
+        while until MLflow has all of it. :attr:`unsent` then says how much it has not. Nothing is
+        sent after that."""
         self.on_close()
         if taken:
             self._record({"taken": dict(taken)})
         self._record({"close": str(status)})
-        self.wait()
+        try:
+            self.wait()
+        finally:
+            with self._changed:  # whoever sends the rest must be the only one
+                self._is_closed = True
+                self._changed.notify_all()
+            self._hurry.set()
+            self._thread.join(OUTAGE_SECONDS)
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Waits until everything is sent, or for so long (:data:`OUTAGE_SECONDS`).
+    def wait(self) -> None:
+        """Waits until everything is sent, or until nothing could be for :data:`OUTAGE_SECONDS`.
 
         Raises:
             Exception: what broke the thread that sends.
         """
         self._hurry.set()
-        deadline = time.monotonic() + (OUTAGE_SECONDS if seconds is None else seconds)
         with self._changed:
-            while self._pending and not self._error and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
+            left, deadline = len(self._pending), time.monotonic() + OUTAGE_SECONDS
+            while self._pending and not self._error and time.monotonic() < deadline:
+                self._changed.wait(max(0.0, deadline - time.monotonic()))
+                if len(self._pending) < left:
+                    left, deadline = len(self._pending), time.monotonic() + OUTAGE_SECONDS
         self._hurry.clear()
         self._raise_error()
 
@@ -199,8 +210,10 @@ class Recorder:
         pause = 0.5
         while True:
             with self._changed:
-                while not self._pending:
+                while not self._pending and not self._is_closed:
                     self._changed.wait()
+                if self._is_closed:
+                    return
                 event = self._pending[0]
             try:
                 self._send(event)
