@@ -124,7 +124,7 @@ def test_a_study_leaves_no_secret_anywhere(tiny: str, tmp_path: Path) -> None:
         assert found == []
         names = [str(name) for name, _ in contents]
         for expected in ("study.json", "report.html", "s.parquet", "mlflow.db", "raylet.out",
-                         "gcs_server.out", "server.log", "trial.json", "tuner.pkl"):  # fmt: skip
+                         "gcs_server.out", "server.log", "records.jsonl"):  # fmt: skip
             assert any(name.endswith(expected) for name in names), expected
     finally:
         shutil.rmtree(ray_folder, ignore_errors=True)
