@@ -1,4 +1,4 @@
-"""Studies of each kind are killed again and again, at moments drawn at random, and resumed: they
+"""Studies are killed again and again, at moments drawn at random, and resumed: they
 end with the same trials and the same numbers as one that was left alone."""
 
 import os
@@ -26,10 +26,6 @@ _SEARCH = ("--task", "tense", "--score-learning-rates", "0.1", "0.5", "--dense-t
 # Kind: its script, its options, and those that keep it short.
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "frontier": ("l0_frontier", (*_SEARCH, "--trials", "3", "--seeds", "0", "--fusions", "bermo")),
-    "target": (
-        "l0_frontier",
-        (*_SEARCH, "--trials", "3", "--seeds", "0", "--fusions", "last", "--target", "0.5x"),
-    ),
     "layers": ("optimal_layers", ("--tasks", "tense", "--seeds", "0")),
     "grid": ("stability", ("--task", "tense", "--seeds", "0", "1")),
 }
@@ -46,8 +42,6 @@ def read_study(runs: Path) -> tuple[list[dict[str, Any]], list[dict[int, float]]
 
 def options_of(kind: str, backbone: str, *more: str) -> tuple[Path, tuple[str, ...]]:
     script, options = KINDS[kind]
-    if kind == "target":  # a share of what a dense model reaches, so that it must learn something
-        backbone = "embedded"
     option = "--backbones" if "--tasks" in options else "--backbone"
     return (
         ROOT / "studies" / f"{script}.py",
