@@ -1,5 +1,6 @@
 """Where a trial's newest checkpoint lies: one folder, or one prefix of a bucket, per trial."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,9 @@ class CheckpointFolder:
        and makes it complete.
     2. The old one is removed, and the new one moved to its place.
 
-    A complete ``LOCATION.new`` is the newer one. What is removed loses its ``progress.json`` first.
+    A complete ``LOCATION.new`` is the newer one; :meth:`settle` moves it, where a process was killed
+    before it could. What is removed loses its ``progress.json`` first. On a local disk the new one
+    is synced before that, so that this holds when the machine is lost, too.
 
     Args:
         location: A folder, or a URI that :mod:`pyarrow.fs` knows; all workers of a trial, wherever
@@ -57,14 +60,18 @@ class CheckpointFolder:
             OutOfSpaceError: It does not fit; the old one is still there.
         """
         with watch_space("storage", self.location):
-            if self._is_complete(self._new):  # a process was killed before it could move it
-                self._move()
+            self.settle()
             try:
                 self._remove(self._new)
                 self._fill(save)
             except Exception:
                 self._remove(self._new)  # it takes the room that others need
                 raise
+            self._move()
+
+    def settle(self) -> None:
+        """Moves a new one that is complete to its place, so that it lies where records say."""
+        if self._is_complete(self._new):
             self._move()
 
     def remove(self) -> None:
@@ -80,6 +87,7 @@ class CheckpointFolder:
         self._files.create_dir(self._new)
         if self._is_local:
             save(Path(self._new))
+            _sync(Path(self._new))
             return
         with tempfile.TemporaryDirectory(prefix="bermo-checkpoint-") as folder:
             save(Path(folder))
@@ -107,3 +115,13 @@ class CheckpointFolder:
         if self._is_complete(path):
             self._files.delete_file(f"{path}/{PROGRESS_FILE}")
         self._files.delete_dir(path)
+
+
+def _sync(folder: Path) -> None:
+    """Returns when the files of a folder are on its disk, and not only on their way."""
+    for path in (*folder.iterdir(), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

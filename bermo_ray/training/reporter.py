@@ -59,7 +59,11 @@ class LocalReporter:
 
     def resume_from(self) -> Path | None:
         """The checkpoint of an earlier run in the same folder."""
-        return CheckpointFolder(self.folder).find() if self.folder else None
+        if self.folder is None:
+            return None
+        folder = CheckpointFolder(self.folder)
+        folder.settle()
+        return folder.find()
 
     def progress(self, share: float) -> None:
         """Nobody watches."""

@@ -1,5 +1,6 @@
 """Whatever is cut off, and wherever: one complete checkpoint is there, the newest that can be."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,11 @@ def test_a_save_that_raises_leaves_the_one_before(folder: CheckpointFolder, tmp_
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["trial"]
 
 
-def test_cut_off_at_any_call_there_is_a_complete_one(folder: CheckpointFolder) -> None:
-    """Every call to the storage is the last one, once."""
+def test_cut_off_at_any_call_there_is_a_complete_one(
+    folder: CheckpointFolder, tmp_path: Path
+) -> None:
+    """Every call to the storage is the last one, once; whoever comes next finds, in its place,
+    what is complete."""
     folder.write(saving(0))
     reached = []
     for last_call in range(60):
@@ -78,6 +82,13 @@ def test_cut_off_at_any_call_there_is_a_complete_one(folder: CheckpointFolder) -
             assert found is not None, f"nothing is left after call {last_call}"
             assert int(found) in (*reached[-1:], 0, last_call + 1)
             reached.append(int(found))
+            copy = tmp_path / f"copy{last_call}"
+            shutil.copytree(tmp_path / "study", copy)
+            settled = CheckpointFolder(copy / "trial")
+            settled._is_local = folder._is_local
+            settled.settle()
+            assert (copy / "trial" / "model.safetensors").read_text() == found
+            assert not (copy / "trial.new" / "progress.json").exists()
             continue
         assert read(folder) == str(last_call + 1)
         break
