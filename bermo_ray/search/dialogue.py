@@ -1,11 +1,12 @@
 """A plan's questions and answers, with a log on disk from which a killed study goes on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bermo_ray.errors import UserError
 from bermo_ray.json_lines import JsonLines
-from bermo_ray.record import Report
+from bermo_ray.record import Report, Status
 from bermo_ray.search.plan import Plan
 from bermo_ray.space import watch_space
 from bermo_ray.trial import Trial
@@ -20,6 +21,9 @@ class Dialogue:
     The log is JSON: ``{"asked": attempt, "trial": id}`` and ``{"told": attempt, "reports": [...]}``
     in the order of events. An attempt is one run of a trial within the study.
 
+    An event is in the log before anything comes of it. One that does not fit on the disk raises
+    :class:`OutOfSpaceError`: it has not happened, and the dialogue must end there.
+
     Args:
         plan: Which must not have been asked anything yet.
         file: Where the log goes; None: nowhere.
@@ -29,6 +33,7 @@ class Dialogue:
         self.plan = plan
         self.log: list[dict[str, Any]] = []
         self.running: dict[str, Trial] = {}  # by attempt
+        self._asked = 0
         self._reports: dict[str, list[Report]] = {}  # of those that run
         self._interrupted: list[str] = []  # attempts of an earlier process that are to go on
         self._file = JsonLines(file) if file else None
@@ -44,7 +49,7 @@ class Dialogue:
         if self._interrupted:
             attempt = self._interrupted.pop(0)
             return attempt, self.running[attempt]
-        attempt = f"{sum('asked' in entry for entry in self.log):05d}"
+        attempt = f"{self._asked:05d}"
         trial = self.ask(attempt)
         return None if trial is None else (attempt, trial)
 
@@ -53,31 +58,51 @@ class Dialogue:
         trial = self.plan.ask()
         if trial is not None:
             self._write({"asked": attempt, "trial": trial.id})
+            self._asked += 1
             self.running[attempt] = trial
         return trial
 
-    def give_up_reason(self, attempt: str, report: Report) -> str | None:
-        """Takes in a report of a running trial; why it need not go on, or None."""
-        if attempt not in self.running or report.status.ended:
+    def give_up_reason(
+        self, attempt: str, report: Report, history: Sequence[Report] = ()
+    ) -> str | None:
+        """Takes in a report of a running trial; why it need not go on, or None.
+
+        Args:
+            attempt: Of the trial.
+            report: The newest one.
+            history: All reports up to it, of a trial that was taken up again.
+        """
+        if attempt not in self.running:
             return None
-        reports = self._reports.setdefault(attempt, [])
-        reports.append(report.for_search())
-        return self.plan.give_up_reason(self.running[attempt], reports)
+        self._take_in(attempt, [*history, report])
+        if report.status is not Status.RUNNING:
+            return None
+        return self.plan.give_up_reason(self.running[attempt], self._reports[attempt])
+
+    def _take_in(self, attempt: str, reports: Sequence[Report]) -> None:
+        """One report for each step, as of a trial that was never cut off: what is told again takes
+        the place of what was told before. How it ended is :meth:`tell`'s."""
+        new = [report.for_search() for report in reports if report.status is Status.RUNNING]
+        if new:
+            before = [r for r in self._reports.get(attempt, []) if r.step < new[0].step]
+            by_step = {report.step: report for report in (*before, *new)}
+            self._reports[attempt] = list(by_step.values())
 
     def tell(self, attempt: str, last: Report | None) -> None:
         """A trial ended with that report; None where its process was lost. Told once."""
         if attempt not in self.running:
             return
-        reports = self._reports.pop(attempt, [])
+        reports = self._reports.get(attempt, [])
         reports = [*reports, last.for_search()] if last is not None else []
-        self.plan.tell(self.running.pop(attempt), reports)
         self._write({"told": attempt, "reports": [r.to_dict() for r in reports]})
+        self._reports.pop(attempt, None)
+        self.plan.tell(self.running.pop(attempt), reports)
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self.log.append(entry)
         if self._file is not None:
             with watch_space("runs", self._file.file.parent):
                 self._file.append(entry)
+        self.log.append(entry)
 
     def resume(self) -> list[tuple[str, Trial, Report]]:
         """Takes up the log on disk, as :meth:`replay`; none without one."""
@@ -99,6 +124,7 @@ class Dialogue:
                         "resume: this version would have asked for other trials than the study "
                         "did so far; resume it with the version that started it"
                     )
+                self._asked += 1
                 self.running[entry["asked"]] = trial
             else:
                 reports = [Report.from_dict(report) for report in entry["reports"]]

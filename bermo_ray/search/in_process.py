@@ -114,7 +114,7 @@ class _ListenedReporter(LocalReporter):
             raise
 
     def _pass_on(self, report: Report, history: Sequence[Report]) -> None:
-        reason = self.dialogue.give_up_reason(self.attempt, report)
+        reason = self.dialogue.give_up_reason(self.attempt, report, history)
         if reason is not None:
             report = replace(report, status=Status.STOPPED, reason=reason)
         for listener in self.listeners:
