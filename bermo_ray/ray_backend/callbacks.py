@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from ray.tune import Callback, Stopper
 
 from bermo_ray.ray_backend.progress import BoardReader
 from bermo_ray.ray_backend.searcher import PlanSearcher
-from bermo_ray.ray_backend.trials import decode_history, decode_report, encode_result
+from bermo_ray.ray_backend.trials import decode_history, encode_result
 from bermo_ray.record import Listener, Report, Status
 from bermo_ray.trial import Trial
 
@@ -48,8 +48,9 @@ class ListenerCallback(Callback):
             listener.on_refresh()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        for listener in self.listeners:
-            listener.on_start(_attempt_of(trial), _trial_of(trial))
+        with self._recording() as listeners:
+            for listener in listeners:
+                listener.on_start(_attempt_of(trial), _trial_of(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -58,20 +59,30 @@ class ListenerCallback(Callback):
         if reports[-1].status is Status.INTERRUPTED:  # by what is no fault of its own
             self.searcher.stop_reason = reports[-1].reason
             return
-        for listener in self.listeners:
-            listener.on_report(_attempt_of(trial), reports, result.get("checkpoint", ""))
+        with self._recording() as listeners:
+            for listener in listeners:
+                listener.on_report(_attempt_of(trial), reports, result.get("checkpoint", ""))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial whose process was lost more often than is retried; maybe before its start."""
         file = Path(trial.error_file) if trial.error_file else None
         error = file.read_text() if file and file.is_file() else ""
         lost = Report(status=Status.FAILED, reason=describe_loss(error))
-        for listener in self.listeners:
-            listener.on_start(_attempt_of(trial), _trial_of(trial))
-            listener.on_report(_attempt_of(trial), [lost], "")
+        with self._recording() as listeners:
+            for listener in listeners:
+                listener.on_start(_attempt_of(trial), _trial_of(trial))
+                listener.on_report(_attempt_of(trial), [lost], "")
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[list[Listener]]:
+        """Gives those who record: nobody, once something was not recorded for want of room. What
+        comes after it would make no sense without it."""
+        with self.searcher.ending_when_full():
+            yield [] if self.searcher.lacks_room else self.listeners
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        with contextlib.ExitStack() as closing:  # one that raises leaves none of the others open
+        # One that raises leaves none of the others open.
+        with self.searcher.ending_when_full(), contextlib.ExitStack() as closing:
             for listener in self.listeners:
                 closing.callback(listener.on_close)
 
@@ -84,11 +95,13 @@ class GiveUpStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends here; Tune passes the result on as it is left."""
-        report = decode_report(result)
-        reason = None if report is None else self.searcher.give_up_reason(trial_id, report)
-        if report is None or reason is None:
+        reports = decode_history(result)
+        if not reports:
             return False
-        stopped = replace(report, status=Status.STOPPED, reason=reason)
+        reason = self.searcher.give_up_reason(trial_id, reports[-1], reports[:-1])
+        if reason is None:
+            return False
+        stopped = replace(reports[-1], status=Status.STOPPED, reason=reason)
         result.update(encode_result(stopped))
         return True
 
