@@ -19,7 +19,7 @@ from bermo_ray.training.array_cache import read_or_fill
 from bermo_ray.training.checkpoint_folder import CheckpointFolder
 from tests.support.runs import small_trial
 from tests.support.small_disks import fill_up, mount_disk
-from tests.support.studies import finish_study, small_study, start_study
+from tests.support.studies import finish_study, is_midway, small_study, start_study, wait_for
 from tests.test_study import KnownTrials, without_clocks
 
 
@@ -121,4 +121,25 @@ def test_of_a_study_on_ray(tiny: str, tmp_path: Path) -> None:
     finish_study(start_study(tmp_path / "runs", "--resume", "--name", "s"))
     rows = results.load("s", f"sqlite:///{tmp_path}/runs/mlflow.db").to_pylist()
     assert len(rows) == 6
+    assert all(row["status"] in ("completed", "diverged") for row in rows)
+
+
+@pytest.mark.slow
+def test_for_the_records_of_a_study_on_ray(tiny: str, tmp_path: Path) -> None:
+    with mount_disk(tmp_path / "disk", 64) as disk:
+        options = (*small_study(tiny, rows=500, epochs=6), "--fusions", "last", "--trials", "3")
+        places = ("--storage", str(tmp_path / "checkpoints"), "--concurrent", "1")
+        process = start_study(disk, *options, *places)
+        wait_for(lambda: is_midway(disk), process)
+        ballast = fill_up(disk)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 2, out + err
+        (line,) = err.strip().splitlines()
+        room = "make some, then resume the study"
+        assert line == f"error: --runs: no room left in {disk / 's'}; {room}"
+        assert "--resume --name s" in out
+        ballast.unlink()
+        finish_study(start_study(disk, "--resume", "--name", "s"))
+        rows = results.load("s", f"sqlite:///{disk}/mlflow.db").to_pylist()
+    assert len(rows) == 4
     assert all(row["status"] in ("completed", "diverged") for row in rows)
