@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
 from bermo_ray import trial as spec
 
@@ -35,8 +34,8 @@ class Matrix:
     """One weight matrix and what its mask is made of. ``name`` starts with the layer's number."""
 
     name: str
-    weight: nn.Parameter
-    scores: nn.Parameter | None = None
+    weight: torch.Tensor
+    scores: torch.Tensor | None = None
     cut: float = -math.inf  # hard masks keep what lies above it,
     ties: torch.Tensor | None = None  # and of what equals it, these flat indices
     soft: torch.Tensor | None = None  # l0: s of the step under way, of the weight's shape
@@ -145,6 +144,7 @@ class Method(ABC):
     initial_score: float | None = 0.0  # None: the method has no scores
     penalty_shift: float | None = None  # R is the mean of σ(S + shift); None: it has no penalty
     noisy = False  # whether each worker of a run draws other masks
+    elementwise = False  # whether a weight's mask depends on its own score alone
 
     def __init__(self, settings: spec.Pruning) -> None:
         self.settings = settings
@@ -288,7 +288,7 @@ class L0Mask(Method):
 
     settings: spec.L0
     penalty_shift = L0_PENALTY_SHIFT
-    noisy = True
+    noisy = elementwise = True
 
     def __init__(self, settings: spec.L0) -> None:
         super().__init__(settings)

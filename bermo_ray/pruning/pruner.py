@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from bermo_ray.errors import UserError, unknown
+from bermo_ray.pruning.joining import Joined, join, keep_apart
 from bermo_ray.pruning.masks import METHODS, Matrix, mean_penalty, top_cut
 from bermo_ray.pruning.schedule import Schedule
 from bermo_ray.trial import Penalized, Pruning
@@ -57,6 +58,21 @@ def prunable_matrices(
             f"one is called {next(iter(matrices))!r}"
         )
     return matching
+
+
+def _put(forms: list[tuple[Joined, torch.Tensor]]) -> None:
+    """Puts masked weights into the model."""
+    for joined, form in forms:
+        for matrix, weight in zip(joined.members, joined.split(form), strict=True):
+            matrix.weight.data = weight
+
+
+def _average(grads: list[torch.Tensor]) -> None:
+    """The mean over all workers of each of these gradients, in place."""
+    waits = [dist.all_reduce(grad, async_op=True) for grad in grads]
+    for wait, grad in zip(waits, grads, strict=True):
+        wait.wait()
+        grad.div_(dist.get_world_size())
 
 
 def density_gap(density: float, asked: float) -> float:
@@ -120,11 +136,11 @@ class Pruner:
         present = {id(p) for p in modules.parameters()}
         self.matrices = [m for m in self.matrices if id(m.weight) in present]
 
-    def scores(self) -> list[nn.Parameter]:
+    def scores(self) -> list[torch.Tensor]:
         """All scores, of the methods that have them."""
         return [m.scores for m in self.matrices if m.scores is not None]
 
-    def noisy_weights(self) -> list[nn.Parameter]:
+    def noisy_weights(self) -> list[torch.Tensor]:
         """Weights whose gradients a data-parallel wrapper must leave alone: under L0 each worker's
         mask is its own, so the chain rule comes before the average (:meth:`step` does both)."""
         return [m.weight for m in self.matrices] if self.method.noisy else []
@@ -147,36 +163,31 @@ class Pruner:
         """
         self._need("attached", "step")
         self.now = t
-        with self.masked(training=True) as dense:
+        with self.masked(training=True) as forms:
             yield
-            forms = [m.weight.data for m in self.matrices]  # their memory becomes the scores' grads
         with torch.no_grad():
-            self._backward(dense, forms)
+            self._backward(forms)
 
-    def _backward(self, dense: list[torch.Tensor], forms: list[torch.Tensor]) -> None:
-        """From the gradients of masked weights to those of weights and scores.
+    def _backward(self, forms: list[tuple[Joined, torch.Tensor]]) -> None:
+        """From the gradients of masked weights to those of weights and scores; the memory of the
+        masked forms becomes the scores' gradients.
 
         The penalty λ·R, R = Σ_m share_m · mean σ(S_m + shift), needs no graph: its derivative by a
         score of matrix m is λ · share_m / size_m · σ'(S + shift).
         """
-        shares, multiplier = self._penalty_shares(), self.update_multiplier()
-        for matrix, weight, out, share in zip(self.matrices, dense, forms, shares, strict=True):
-            grad = matrix.weight.grad
-            if grad is None:  # no forward came by (layers that a model has but does not use)
+        multiplier = self.update_multiplier()
+        exchanged: list[torch.Tensor] = []
+        for joined, out in forms:
+            grad = joined.gradients()
+            if grad is None:
                 continue
-            self.method.backward(matrix, weight, grad, out, multiplier * share / matrix.size)
-            if matrix.scores is not None:
-                matrix.scores.grad = out
+            slope = multiplier * self._penalty_share(joined.member_size) / joined.member_size
+            dense = joined.matrix.weight.detach()
+            self.method.backward(joined.matrix, dense, grad, out, slope)
+            joined.put_gradients(grad, out)
+            exchanged += [grad, out]
         if self.method.noisy and dist.is_initialized():
-            self._average_gradients()
-
-    def _average_gradients(self) -> None:
-        tensors = [m.weight for m in self.matrices] + self.scores()
-        grads = [t.grad for t in tensors if t.grad is not None]
-        waits = [dist.all_reduce(g, async_op=True) for g in grads]
-        for wait, grad in zip(waits, grads, strict=True):
-            wait.wait()
-            grad.div_(dist.get_world_size())
+            _average(exchanged)
 
     def update_multiplier(self) -> float:
         """λ of this step. A learned one is that of ℒ = λ₁·gap + λ₂·gap², the augmented Lagrangian
@@ -244,14 +255,14 @@ class Pruner:
         for score in scores:
             score.add_(max(-furthest, min(furthest, shift)))
 
-    def _penalty_shares(self) -> list[float]:
-        """What each matrix counts in the penalty: alike, as in the reference (a score in a small
-        matrix is pushed harder), or by its size, which makes it the expected density."""
+    def _penalty_share(self, size: int) -> float:
+        """What a matrix of that size counts in the penalty: as much as any, as in the reference (a
+        score in a small matrix is pushed harder), or by its size, which makes it the expected
+        density."""
         by_size = isinstance(self.settings, Penalized) and self.settings.penalty == "weight"
         if not by_size and self._target() is None:
-            return [1 / len(self.matrices)] * len(self.matrices)
-        total = sum(m.size for m in self.matrices)
-        return [m.size / total for m in self.matrices]
+            return 1 / len(self.matrices)
+        return size / sum(m.size for m in self.matrices)
 
     def penalty(self) -> torch.Tensor:
         """R, a scalar: the weighted mean over matrices of mean σ(S + shift); 0 without a penalty.
@@ -261,9 +272,9 @@ class Pruner:
         self._need("attached", "penalty")
         if self.method.penalty_shift is None:
             return torch.zeros(())
-        means = [mean_penalty(m, self.method.penalty_shift) for m in self.matrices]
-        shares = self._penalty_shares()
-        return torch.stack([w * mean for w, mean in zip(shares, means, strict=True)]).sum()
+        shift = self.method.penalty_shift
+        means = [self._penalty_share(m.size) * mean_penalty(m, shift) for m in self.matrices]
+        return torch.stack(means).sum()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -276,28 +287,33 @@ class Pruner:
             yield
 
     @contextmanager
-    def masked(self, training: bool) -> Iterator[list[torch.Tensor]]:
-        """Within: the model on the masked weights of a training step or of an evaluation. Gives the
-        dense ones, and puts them back at the end; :meth:`step` and :meth:`frozen` are made of it.
+    def masked(self, training: bool) -> Iterator[list[tuple[Joined, torch.Tensor]]]:
+        """Within: the model on the masked weights of a training step or of an evaluation; gives
+        these forms. The dense weights are back at the end; :meth:`step` and :meth:`frozen` are
+        made of it.
         """
         dense = [m.weight.data for m in self.matrices]
-        with torch.no_grad():
-            self._update_cuts()
-            forms = [self.method.masked_weight(m, training) for m in self.matrices]
-        self._put(forms)
+        forms = self._make_forms(training)
         self._inside = True
         try:
-            yield dense
+            _put(forms)
+            yield forms
         finally:
             self._inside = False
-            self._put(dense)
+            for matrix, weight in zip(self.matrices, dense, strict=True):
+                matrix.weight.data = weight
+
+    @torch.no_grad()
+    def _make_forms(self, training: bool) -> list[tuple[Joined, torch.Tensor]]:
+        """Masked weights of all matrices; in training those of small ones joined, where the method
+        allows. What is evaluated may be saved, so it has memory of its own."""
+        self._update_cuts()
+        is_joined = training and self.method.elementwise
+        groups = join(self.matrices) if is_joined else keep_apart(self.matrices)
+        return [(group, self.method.masked_weight(group.matrix, training)) for group in groups]
 
     def _update_cuts(self) -> None:
         self.method.update(self.matrices, self.schedule.threshold(self.now))
-
-    def _put(self, weights: list[torch.Tensor]) -> None:
-        for matrix, weight in zip(self.matrices, weights, strict=True):
-            matrix.weight.data = weight
 
     def kept_by_matrix(self) -> list[KeptWeights]:
         """What is left of each matrix, by the mask of evaluation at the threshold of now."""
@@ -312,11 +328,8 @@ class Pruner:
     def fold(self) -> None:
         """W becomes M ⊙ W for good (L0's soft values included); the scores are gone."""
         self._need("attached", "fold")
-        with torch.no_grad():
-            self._update_cuts()
-            # Adding 0 makes −0, what a closed gate leaves of a negative weight, a plain zero.
-            forms = [self.method.masked_weight(m, training=False) for m in self.matrices]
-            self._put([form.add_(0.0) for form in forms])
+        # Adding 0 makes −0, what a closed gate leaves of a negative weight, a plain zero.
+        _put([(joined, form.add_(0.0)) for joined, form in self._make_forms(training=False)])
         self.matrices, self.state = [], "folded"
 
     def state_dict(self) -> dict[str, torch.Tensor]:

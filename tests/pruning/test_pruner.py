@@ -12,6 +12,7 @@ from bermo_ray.errors import UserError
 from bermo_ray.models import backbone
 from bermo_ray.pruning import masks
 from bermo_ray.pruning.counting import count_parameters
+from bermo_ray.pruning.joining import join
 from bermo_ray.pruning.pruner import Pruner, density_gap, prunable_matrices
 from bermo_ray.trial import (
     L0,
@@ -150,12 +151,51 @@ def test_masks_are_made_once_per_step_and_once_per_evaluation() -> None:
     with pruner.step(1):
         for _ in range(3):  # micro-batches
             model(torch.tensor([[1, 2]])).last_hidden_state.sum().backward()
-    assert len(calls) == 18
+    assert len(calls) == 2  # twelve matrices of one size are as one, six of another
     with pruner.frozen():
         for _ in range(3):
             model(torch.tensor([[1, 2]]))
         count_parameters(model, backbone.find_stack(model).modules, pruner)
-    assert len(calls) == 36
+    assert len(calls) == 2 + 18  # by themselves, because what is evaluated may be saved
+
+
+def test_joined_matrices_have_the_masks_and_gradients_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same noise for every weight. Vector and scalar instructions, which do the rest of a
+    tensor, differ in the last bit."""
+    monkeypatch.setattr(masks, "random_like", lambda x: torch.full(x.shape, 0.3))
+    results = []
+    for elementwise in (True, False):
+        torch.manual_seed(0)
+        shapes = ((3, 4), (4, 3), (5, 2), (2, 6), (4, 3))
+        layers = nn.ModuleList([nn.Linear(inputs, outputs) for inputs, outputs in shapes])
+        pruner = attached(layers, penalized("l0", multiplier=7.0))
+        monkeypatch.setattr(pruner.method, "elementwise", elementwise)
+        for score in pruner.scores():
+            score.data.normal_(std=3.0)
+        with pruner.step(5):
+            forms = [layer.weight.detach().clone() for layer in layers]  # type: ignore[arg-type,union-attr,operator]
+            for layer in layers[:4]:  # the last one gets no gradient
+                layer(torch.ones(1, layer.in_features)).square().sum().backward()  # type: ignore[arg-type]
+        of_weights = [layer.weight.grad for layer in layers]
+        results.append((forms, of_weights, [score.grad for score in pruner.scores()]))
+    assert results[0][1][-1] is None
+    assert results[0][2][-1] is None
+    for joined, apart in zip(*results, strict=True):
+        for a, b in zip(joined, apart, strict=True):
+            assert (a is None and b is None) or torch.allclose(a, b, rtol=1e-5, atol=1e-7)  # type: ignore[arg-type]
+
+
+def test_as_many_matrices_are_joined_as_a_cache_holds() -> None:
+    def matrix(*shape: int) -> masks.Matrix:
+        return masks.Matrix("m", torch.zeros(shape), torch.zeros(shape))
+
+    half = masks.BLOCK_NUMBERS // 2
+    small, large = [matrix(half // 4, 2) for _ in range(5)], matrix(half + 1, 1)
+    groups = [group.members for group in join([small[0], large, *small[1:], large])]
+    assert groups == [small[:4], [large], small[4:], [large]]
+    assert join([large])[0].matrix is large
 
 
 def test_nothing_but_the_scores_outlives_a_step() -> None:

@@ -33,7 +33,7 @@ def worker(rank: int, trial_json: str, folder: str) -> None:
 
             def watched_mask(matrix: Any, training: bool) -> torch.Tensor:
                 out = masked_weight(matrix, training)
-                if training and matrix is run.pruner.matrices[0]:
+                if training and matrix.name.startswith(run.pruner.matrices[0].name):
                     masks.append(out.sum().item())
                 return out
 
