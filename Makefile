@@ -16,7 +16,7 @@ test: test-fast  ## fast tests first, then those that start Ray or a server
 	$(BIN)/python -m pytest -m slow
 
 test-fast: $(READY)  ## the fast tests and the examples in docstrings
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest --doctest-modules bermo_ray
 
 lint: $(READY)  ## what pre-commit runs too

@@ -22,8 +22,9 @@ import yaml
 from bermo_ray import results
 from bermo_ray.record import Status
 from tests.support import ssh_server
-from tests.support.ssh_server import SshServer, free_port, install_programs
+from tests.support.ssh_server import SSH_PACKAGES, SshServer, free_port
 from tests.support.studies import ROOT, small_study
+from tests.support.system_packages import install_programs
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def server(folder: Path) -> Iterator[SshServer]:
     """The head, as seen from outside: an SSH server."""
-    install_programs()
+    install_programs(SSH_PACKAGES)
     variables = {"RAY_TMPDIR": str(folder / "head"), "HF_HUB_OFFLINE": "1"}
     server = SshServer(folder / "ssh", folder / "head", variables)
     try:

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.system_packages import install_programs
+
 DEADLINE_SECONDS = 90  # of a page that loads on a busy machine
+_PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # Where set, every screenshot of the tests is kept in this folder, to be looked at.
 SCREENSHOTS_VARIABLE = "BERMO_SCREENSHOTS"
@@ -106,10 +109,12 @@ class Browser:
 
 @contextmanager
 def open_browser(width: int = 1500, height: int = 1000) -> Iterator[Browser]:
-    """A browser with a profile of its own; the test is skipped where there is no Chromium."""
+    """A browser with a profile of its own; the test is skipped where there is no Chromium, and none
+    can be installed."""
+    if find_programs() is None:
+        install_programs(_PACKAGES)
     programs = find_programs()
-    if programs is None:
-        pytest.skip("no chromium and chromedriver: apt-get install chromium chromium-driver")
+    assert programs is not None
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()

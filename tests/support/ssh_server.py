@@ -12,15 +12,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from getpass import getuser
 from pathlib import Path
 
 import psutil
 import pytest
 
-_PACKAGES = {
+from tests.support.system_packages import find_program
+
+SSH_PACKAGES = {
     "sshd": "openssh-server",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
@@ -36,46 +36,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def find_program(name: str) -> str | None:
-    """Its path; sshd lies in a folder that users do not search."""
-    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-
-
-def install_programs() -> None:
-    """Installs what an SSH server and `ray up` need; skips the test where that can't be done."""
-    absent = [name for name in _PACKAGES if find_program(name) is None]
-    if not absent:
-        return
-    what = " and ".join(absent)
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip(f"no {what} here; only root with apt-get could install it")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    packages = sorted({_PACKAGES[name] for name in absent})
-    install = ["install", "--yes", "--no-install-recommends", *packages]
-    with _no_services():
-        for call in (["update"], install):
-            done = subprocess.run(
-                ["apt-get", "--quiet", *call], env=environment, capture_output=True, text=True
-            )
-            if done.returncode:
-                pytest.skip(f"no {what} here, and apt-get {call[0]} failed: {done.stderr[-300:]}")
-
-
-@contextmanager
-def _no_services() -> Iterator[None]:
-    """Packages that are installed now start no server of their own, open to the network."""
-    policy = Path("/usr/sbin/policy-rc.d")
-    if policy.exists():
-        yield
-        return
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
-    try:
-        yield
-    finally:
-        policy.unlink()
 
 
 def find_ray_processes(among: list[psutil.Process]) -> list[psutil.Process]:
@@ -127,7 +87,7 @@ class SshServer:
             )
         self._write_files()
         sshd = find_program("sshd")
-        assert sshd is not None, "install_programs() comes first"
+        assert sshd is not None, "install_programs(SSH_PACKAGES) comes first"
         with (self._folder / "log").open("wb") as log:
             call = [*self._prefix, sshd, "-D", "-e", "-f", str(self._folder / "sshd_config")]
             self._process = subprocess.Popen(call, stdout=log, stderr=log)
