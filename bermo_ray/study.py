@@ -42,7 +42,9 @@ from bermo_ray.tracking.store import (
     Store,
     connect,
     find_study,
+    first_line,
     is_outage,
+    is_refusal,
     store_uri,
 )
 from bermo_ray.tracking.system_metrics import check_system_metrics, record_system_metrics
@@ -110,6 +112,8 @@ class Study:
         self.unsent = 0
         """Records that MLflow was not there to take; :func:`bermo_ray.results.sync_study` sends
         them later."""
+        self.refused: list[str] = []
+        """What MLflow will never take, a line for each trial; it is in the tables all the same."""
 
     def check(self, resume: bool = False) -> None:
         """Finds every problem that can be seen without starting anything.
@@ -204,12 +208,12 @@ class Study:
         """The study has come to its end: its trials, from MLflow or, where that has not got all of
         them, from the study's own journal."""
         recorder.close(Status.COMPLETED, {k.run_id: k.study for k in self.taken})
-        self.unsent = recorder.unsent
+        self.unsent, self.refused = recorder.unsent, recorder.refused
         own = to_table(recorder.read_runs())
         for row in own.to_pylist():  # given up: nothing can be made of its checkpoint
             if row["status"] == Status.STOPPED and row["checkpoint"]:
                 CheckpointFolder(row["checkpoint"]).remove()
-        if not self.unsent and self._describe():
+        if not self.unsent and self._describe() and not self.refused:
             return load(self.name, self.uri)
         taken = pa.Table.from_pylist([known.row for known in self.taken], schema=SCHEMA)
         return pa.concat_tables([taken, own]).sort_by("started")
@@ -243,11 +247,18 @@ class Study:
         try:
             describe_study(self.name, self.uri, self._run_id, self.question, files, verdicts)
         except Exception as error:
-            if not is_outage(error):
-                raise
-            self.unsent = max(1, self.unsent)
+            self._note_missing(error)
             return False
         return True
+
+    def _note_missing(self, error: Exception) -> None:
+        """Remembers that MLflow was not there to take something, or refused it."""
+        if is_refusal(error):
+            self.refused = self.refused or [f"the study: {first_line(error)}"]
+        elif is_outage(error):
+            self.unsent = max(1, self.unsent)
+        else:
+            raise error
 
     def _make_recorder(self, run_id: str) -> Recorder:
         return Recorder(
@@ -321,9 +332,7 @@ class Study:
         try:
             files += publish_study(self.name, self.uri, self._run_id, self.folder, files)
         except Exception as error:
-            if not is_outage(error):
-                raise
-            self.unsent = 1
+            self._note_missing(error)
             return files
         self._describe(files, verdicts)
         return files

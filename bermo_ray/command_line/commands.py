@@ -147,13 +147,18 @@ def sync(
         runs: Folder of the studies' records.
         tracking_uri: An MLflow server or store, if not the one that the study was started with.
     """
-    from bermo_ray.results.study_records import read_study_file, sync_study
+    from bermo_ray.results.study_records import describe_refusals, read_study_file, sync_study
     from bermo_ray.tracking.store import store_uri
 
     folder = runs.expanduser() / study
     saved = read_study_file(folder)["settings"].get("tracking_uri")
-    count = sync_study(study, store_uri(runs.expanduser(), tracking_uri or saved), folder)
-    print(f"{study}: {count} records sent" if count else f"{study}: MLflow has all of its records")
+    uri = store_uri(runs.expanduser(), tracking_uri or saved)
+    count, refused = sync_study(study, uri, folder)
+    if count or not refused:
+        sent = f"{count} records sent" if count else "MLflow has all of its records"
+        print(f"{study}: {sent}")
+    if refused:
+        print(describe_refusals(refused, uri, folder))
 
 
 def export(

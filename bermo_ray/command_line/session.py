@@ -22,6 +22,7 @@ from bermo_ray.results.arm_figures import dots_figure
 from bermo_ray.results.arm_text import arms_table, describe_verdicts
 from bermo_ray.results.report.blocks import DataTable
 from bermo_ray.results.report.study_text import StudyText, copy_printed
+from bermo_ray.results.study_records import describe_refusals
 from bermo_ray.results.verdicts import Verdict
 from bermo_ray.search.known_trials import KnownTrial
 from bermo_ray.study import Study
@@ -113,6 +114,9 @@ class Session(Generic[O]):
             f"query    bermo_ray.load({self.study.name!r}{argument})",
         ):
             self.console.print(line, soft_wrap=True)
+        if self.study.refused:
+            line = describe_refusals(self.study.refused, uri, self.study.folder)
+            self.console.print(line, style="yellow", soft_wrap=True)
         if self.study.unsent:
             runs = [] if store.runs == Path(RUNS) else ["--runs", str(store.runs)]
             again = [*browse[:1], "sync", self.study.name, *runs]

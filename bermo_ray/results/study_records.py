@@ -87,8 +87,9 @@ def describe_study(
     study_page.describe_experiment(uri, run_id, question)
 
 
-def sync_study(name: str, uri: str, folder: Path) -> int:
-    """Sends MLflow what it was not there to take while a study ran; gives the number of records.
+def sync_study(name: str, uri: str, folder: Path) -> tuple[int, list[str]]:
+    """Sends MLflow what it was not there to take while a study ran; gives the number of records,
+    and what it has refused, as :attr:`Recorder.refused`.
 
     Args:
         name: Of the study.
@@ -96,17 +97,20 @@ def sync_study(name: str, uri: str, folder: Path) -> int:
         folder: The study's.
 
     Raises:
-        UserError: no such study, or MLflow is still away.
+        UserError: no such study, it is running, or MLflow is still away.
     """
     question = read_study_file(folder)["question"]
     store.connect(uri)  # away: one line
     recorder = Recorder.reopen(uri, name, folder, figures.trial_figures)
     count = recorder.unsent
-    recorder.wait()
+    try:
+        recorder.wait()
+    finally:
+        recorder.stop()
     if recorder.unsent:
         raise UserError(
-            f"tracking_uri: {recorder.unsent} of {count} records could not be written to {uri}; "
-            "they are kept, try again later"
+            f"tracking_uri: {recorder.unsent} of {count} records could not be written to {uri} "
+            f"({recorder.outage}); they are kept, try again later"
         )
     files = [f for f in sorted(folder.iterdir()) if f.name.endswith(_PUBLISHED)]
     run = store.find_study(uri, name)
@@ -115,7 +119,13 @@ def sync_study(name: str, uri: str, folder: Path) -> int:
         verdicts = parse_verdicts(verdict_file.read_text()) if verdict_file.is_file() else []
         files += publish_study(name, uri, run_id, folder, files)
         describe_study(name, uri, run_id, question, files, verdicts)
-    return count
+    return count, recorder.refused
+
+
+def describe_refusals(refused: Sequence[str], uri: str, folder: Path) -> str:
+    """In a line, what MLflow did not take of a study's records, as :attr:`Recorder.refused`."""
+    others = f"; {len(refused) - 1} more" if len(refused) > 1 else ""
+    return f"MLflow at {uri} refused records, which are in {folder}/ alone: {refused[0]}{others}"
 
 
 def read_study_file(folder: Path) -> dict[str, Any]:

@@ -43,6 +43,16 @@ def list_files(folder: str) -> dict[str, int]:
     return {info.path.removeprefix(prefix): info.size for info in files}
 
 
+def read_file(folder: str, name: str) -> bytes | None:
+    """The content of a file in a folder; None where it is not there, or can't be reached."""
+    try:
+        filesystem, path = open_folder(folder)
+        with filesystem.open_input_stream(f"{path}/{name}") as stream:
+            return bytes(stream.read())
+    except (OSError, pa.ArrowException, UserError):
+        return None
+
+
 def remove_folder(folder: str) -> None:
     """Removes a folder with all that is in it.
 

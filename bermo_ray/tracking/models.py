@@ -76,6 +76,19 @@ def create_model(
     return str(model.model_id)
 
 
+def find_model(client: Any, run: tuple[str, str]) -> str | None:
+    """The id of the model that a trial's run has already, if any: a driver may be killed before the
+    run names it.
+
+    Args:
+        client: Of the store.
+        run: The experiment's id and that of the trial's run.
+    """
+    query = f"source_run_id = '{run[1]}'"
+    found = client.search_logged_models([run[0]], filter_string=query, max_results=1)
+    return str(found[0].model_id) if found else None
+
+
 def link_metrics(metrics: Iterable[Any], model_id: str, run_id: str, trial: Trial) -> list[Any]:
     """Metrics of a run; those that describe its model belong to that and to its data too."""
     from mlflow.entities import Metric
@@ -90,10 +103,13 @@ def link_metrics(metrics: Iterable[Any], model_id: str, run_id: str, trial: Tria
 
 
 def finish_model(client: Any, model_id: str, run_id: str, step: int) -> None:
-    """Marks a model as ready, and as what came out of its run."""
+    """Marks a model as ready, and as what came out of its run, which can be said only once."""
     from mlflow.entities import LoggedModelOutput
 
-    client.log_outputs(run_id, [LoggedModelOutput(model_id, step)])
+    outputs = client.get_run(run_id).outputs
+    known = {output.model_id for output in outputs.model_outputs} if outputs else set()
+    if model_id not in known:
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, step)])
     client.finalize_logged_model(model_id, "READY")
 
 

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote
 
 from bermo_ray.tracking.store import ARTIFACTS, DATABASE
 
@@ -35,7 +36,8 @@ def follow_move(runs: Path) -> bool:
         before = row[0].rpartition(f"/{ARTIFACTS}/")[0]
         if before == here:
             return False
-        folders = {before: here, before.removeprefix("file://"): str(runs.absolute())}
+        # MLflow's paths are URIs, with %20 for a space; ours are plain.
+        folders = {before: here, unquote(before.removeprefix("file://")): str(runs.absolute())}
         for table, column in _PATHS:
             for old, new in folders.items():
                 database.execute(

@@ -47,7 +47,7 @@ def read_study(uri: str, study: str) -> list[StoredRun]:
             taken = [client.get_run(run_id) for run_id in store.taken_runs(parent.data.tags)]
             runs = [*taken, *store.trial_runs(client, parent.info.run_id)]
             return _from_client(sorted(runs, key=lambda run: run.info.start_time))
-    raise UserError(f"no study {study!r} in {uri}")
+    raise store.NoStudyError(f"no study {study!r} in {uri}")
 
 
 def read_all(uri: str) -> list[StoredRun]:

@@ -14,12 +14,13 @@ from typing import Any
 from bermo_ray.errors import UserError
 from bermo_ray.record import Draw, Report, Status, to_mlflow
 from bermo_ray.tracking import store
-from bermo_ray.tracking.journal import Event, Journal
+from bermo_ray.tracking.journal import Event, Journal, attempt_of
 from bermo_ray.tracking.reader import StoredRun
 from bermo_ray.tracking.trial_writer import TrialWriter
 from bermo_ray.trial import Trial
 
 OUTAGE_SECONDS = 30.0  # how long a closing study waits for a store that is away
+_LAST_CALL_SECONDS = 30.0  # how long a call that is under way then may take
 _LONGEST_PAUSE = 10.0  # seconds between two tries at a store that is away
 
 
@@ -53,7 +54,8 @@ class Recorder:
         folder: Path | None = None,
     ) -> None:
         self.metric_of = metric_of or (lambda trial: "")
-        self.refused: list[str] = []  # what MLflow says of records that it does not take
+        self.outage = ""  # what came of the last call that did not go through
+        self._refusals: dict[str, str] = {}  # of MLflow, and why, by attempt
         self._writer = TrialWriter(uri, study, study_run, resources, varied, draw)
         self._journal = Journal(folder) if folder else None
         self._pending: deque[Event] = deque()
@@ -67,7 +69,7 @@ class Recorder:
         if self._journal is not None:
             fields = None if varied is None else sorted(varied)
             about = {"run": study_run, "resources": dict(resources or {}), "varied": fields}
-            self._open_journal(self._journal, about | {"runs": str(_runs_of(self._journal))})
+            self._take_up(self._journal, about)
         self._thread = threading.Thread(target=self._send_all, name="bermo-recorder", daemon=True)
         self._thread.start()
 
@@ -76,7 +78,7 @@ class Recorder:
         """The recorder of a study as its journal describes it, to send what is not sent yet.
 
         Raises:
-            UserError: there is no journal.
+            UserError: there is no journal, or another process sends what is in it.
         """
         events = Journal(folder).read()
         if not events:
@@ -85,18 +87,24 @@ class Recorder:
         run, resources, varied = about["run"], about["resources"], about["varied"]
         return cls(uri, study, run, resources, varied, draw, folder=folder)
 
+    def _take_up(self, journal: Journal, about: Mapping[str, Any]) -> None:
+        """Takes up what an earlier process has recorded, as the only one to send it."""
+        journal.acquire()
+        try:
+            self._open_journal(journal, about)
+        except BaseException:
+            journal.release()
+            raise
+
     def _open_journal(self, journal: Journal, about: Mapping[str, Any]) -> None:
-        """Takes up what an earlier process has recorded; a new journal begins with the study."""
+        """Reads a journal; a new one begins with the study."""
         events = journal.read()
         if not events:
             journal.append({"time": _now(), "study": about})
             events = journal.read()
-        self._sent = min(journal.sent, len(events))
-        before, here = f"{events[0]['study']['runs']}/", f"{_runs_of(journal)}/"
+        self._sent, self._refusals = min(journal.sent, len(events)), journal.read_refusals()
         for event in events:
             self._note(event)
-            if event.get("checkpoint", "").startswith(before):  # the folder of studies was moved
-                event["checkpoint"] = here + event["checkpoint"].removeprefix(before)
         for event in events[: self._sent]:
             self._writer.note(event)
         self._pending.extend(events[self._sent :])
@@ -140,18 +148,22 @@ class Recorder:
         """Records how the study ended and which trials it took from others, by their runs; waits a
         while until MLflow has all of it. :attr:`unsent` then says how much it has not. Nothing is
         sent after that."""
-        self.on_close()
-        if taken:
-            self._record({"taken": dict(taken)})
-        self._record({"close": str(status)})
         try:
+            self.on_close()
+            if taken:
+                self._record({"taken": dict(taken)})
+            self._record({"close": str(status)})
             self.wait()
         finally:
-            with self._changed:  # whoever sends the rest must be the only one
-                self._is_closed = True
-                self._changed.notify_all()
-            self._hurry.set()
-            self._thread.join(OUTAGE_SECONDS)
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends the thread that sends: whoever sends the rest must be the only one."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._hurry.set()
+        self._thread.join(_LAST_CALL_SECONDS)
 
     def wait(self) -> None:
         """Waits until everything is sent, or until nothing could be for :data:`OUTAGE_SECONDS`.
@@ -173,6 +185,16 @@ class Recorder:
     def unsent(self) -> int:
         """How many records MLflow has not got."""
         return len(self._pending)
+
+    @property
+    def refused(self) -> list[str]:
+        """What MLflow will never take, a line for each trial: its records are in the journal alone.
+        What it says of the first of them stands for all."""
+        return [f"{self._name_of(attempt)}: {why}" for attempt, why in [*self._refusals.items()]]
+
+    def _name_of(self, attempt: str) -> str:
+        trial = self._writer.trials.get(attempt)
+        return f"trial {trial.id[:6]}" if trial else "the study"
 
     def read_runs(self) -> list[StoredRun]:
         """The study's own trials as the journal has them, whatever MLflow has."""
@@ -206,7 +228,15 @@ class Recorder:
             raise self._error
 
     def _send_all(self) -> None:
-        """The thread's life: one event after the other, each until it is sent."""
+        """The thread's life; whoever comes next may send after it, and not before."""
+        try:
+            self._send_until_closed()
+        finally:
+            if self._journal is not None:
+                self._journal.release()
+
+    def _send_until_closed(self) -> None:
+        """One event after the other, each until it is sent."""
         pause = 0.5
         while True:
             with self._changed:
@@ -223,6 +253,7 @@ class Recorder:
                         self._error = error
                         self._changed.notify_all()
                     return
+                self.outage = store.first_line(error)
                 self._hurry.wait(pause)  # a study that waits for its end is not kept waiting
                 time.sleep(0.2)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -235,14 +266,19 @@ class Recorder:
                 self._changed.notify_all()
 
     def _send(self, event: Event) -> None:
-        from mlflow.exceptions import MlflowException
-
         try:
             self._writer.send(event)
-        except MlflowException as error:
-            if store.is_outage(error):
+        except Exception as error:
+            if not store.is_refusal(error):
                 raise
-            self.refused.append(str(error).splitlines()[0])  # nothing is gained by sending it again
+            self._note_refusal(attempt_of(event), store.first_line(error))
+
+    def _note_refusal(self, attempt: str, why: str) -> None:
+        """Of a trial once: what it is refused first, it is refused from then on."""
+        if attempt not in self._refusals:
+            if self._journal is not None:
+                self._journal.add_refusal(attempt, why)
+            self._refusals[attempt] = why
 
 
 def _add_report(run: StoredRun, event: Event) -> None:
@@ -254,11 +290,6 @@ def _add_report(run: StoredRun, event: Event) -> None:
     run.tags |= {"bermo.checkpoint": event["checkpoint"]} if event["checkpoint"] else {}
     if Status(run.tags["bermo.status"]).ended:
         run.ended = event["time"]
-
-
-def _runs_of(journal: Journal) -> Path:
-    """The folder of studies that a journal lies in."""
-    return journal.file.absolute().parents[1]
 
 
 def _now() -> int:

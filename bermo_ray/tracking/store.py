@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import tempfile
 import urllib.request
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bermo_ray.errors import UserError
+from bermo_ray.passwords import hide_password
 from bermo_ray.record import PREDICTIONS_FILE
 from bermo_ray.tracking.addresses import (
     ADDRESS_VARIABLE,
@@ -40,6 +42,7 @@ STUDY_FILE = "study.json"  # in a study's folder: how it was started
 SQLITE = "sqlite:///"
 CHECKPOINT_TAG, REMOVED_TAG = "bermo.checkpoint", "bermo.checkpoint_removed"
 _TAKEN, _TAGS_PER_BATCH = "bermo.taken.", 100  # MLflow takes no more tags at once
+_RUN_ID = re.compile("[0-9a-f]{32}")  # a complete one
 STORAGE_VARIABLE = "BERMO_STORAGE"  # stands in for Store.storage; set on a cluster's head
 
 
@@ -141,11 +144,40 @@ def connect(uri: str) -> Any:
     return client
 
 
-# What MLflow answers to a record that it will never take.
+# What MLflow answers to a record that it will never take. Not PERMISSION_DENIED: a login may have
+# run out.
 _REFUSALS = {
-    "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST",
-    "INVALID_STATE", "PERMISSION_DENIED",
+    "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS",
+    "INVALID_STATE",
 }  # fmt: skip
+# Their errors are no OSErrors, and MLflow passes them on as they are.
+_STORAGE_CLIENTS = {"azure", "boto3", "botocore", "google", "requests", "s3transfer", "urllib3"}
+
+
+class RefusedError(Exception):
+    """MLflow will never take this record."""
+
+
+class NoStudyError(UserError):
+    """There is no study of that name in the store."""
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error says that a store will never take or give what was asked, because something
+    in it was removed or is another."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        return error.error_code in _REFUSALS or _blames_record(error)
+    return isinstance(error, RefusedError | NoStudyError)
+
+
+def _blames_record(error: Exception) -> bool:
+    """Whether MLflow's database complains of a record, and not of itself. MLflow says BAD_REQUEST
+    of both, but passes on the code by which SQLAlchemy's messages name their page."""
+    from sqlalchemy.exc import DataError, IntegrityError
+
+    return any(f"/{kind.code})" in str(error) for kind in (DataError, IntegrityError))
 
 
 def is_outage(error: Exception) -> bool:
@@ -153,9 +185,17 @@ def is_outage(error: Exception) -> bool:
     call may go through later."""
     from mlflow.exceptions import MlflowException
 
-    if isinstance(error, MlflowException):
-        return error.error_code not in _REFUSALS
-    return isinstance(error, UserError | OSError)
+    if is_refusal(error):
+        return False
+    if isinstance(error, UserError | OSError | MlflowException):
+        return True
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return not packages.isdisjoint(_STORAGE_CLIENTS)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line that has no password."""
+    return hide_password((str(error).splitlines() or [type(error).__name__])[0])
 
 
 def _ping(uri: str) -> None:
@@ -210,9 +250,12 @@ def find_trial(uri: str, trial: str) -> Any:
     Raises:
         UserError: none, or several.
     """
+    client = connect(uri)
+    if _RUN_ID.fullmatch(trial) and (run := _find_run(client, trial)) is not None:
+        return run
     runs = [
         run
-        for run in all_trial_runs(connect(uri))
+        for run in all_trial_runs(client)
         if run.info.run_id.startswith(trial) or run.data.tags["bermo.trial_id"].startswith(trial)
     ]
     if not runs:
@@ -221,6 +264,20 @@ def find_trial(uri: str, trial: str) -> Any:
         some = ", ".join(f"{r.info.run_id[:8]} of {r.data.tags['bermo.study']}" for r in runs[:3])
         raise UserError(f"{trial!r} may be any of {len(runs)} trials: {some}, …; give more digits")
     return runs[0]
+
+
+def _find_run(client: Any, run_id: str) -> Any | None:
+    """The trial's run of that id, without listing those of all trials."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if not is_refusal(error):
+            raise
+        return None
+    is_trial = run.data.tags.get("bermo.kind") == "trial"
+    return run if is_trial and run.info.lifecycle_stage == "active" else None
 
 
 def find_checkpoint(run: Any) -> str:
@@ -262,10 +319,13 @@ def read_predictions(uri: str, trial: str) -> pa.Table:
         return pq.read_table(file)
 
 
-def trial_runs(client: Any, study_run: str) -> list[Any]:
-    """The runs of all trials of a study, oldest first."""
+def trial_runs(client: Any, study_run: str, attempt: str | None = None) -> list[Any]:
+    """The runs of all trials of a study, oldest first; or of one attempt alone."""
     experiment = client.get_run(study_run).info.experiment_id
-    return _all_pages(client, [experiment], f"tags.`mlflow.parentRunId` = '{study_run}'")
+    query = f"tags.`mlflow.parentRunId` = '{study_run}'"
+    if attempt is not None:
+        query += f" and tags.`bermo.attempt` = '{attempt}'"
+    return _all_pages(client, [experiment], query)
 
 
 def all_trial_runs(client: Any) -> list[Any]:

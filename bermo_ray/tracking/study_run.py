@@ -21,16 +21,7 @@ def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_j
     from mlflow.entities import Param
 
     client = store.connect(uri)
-    experiment = client.get_experiment_by_name(kind)
-    if experiment:
-        experiment_id = experiment.experiment_id
-    else:
-        artifacts = None
-        if uri.startswith(SQLITE):  # else artifacts would go below the working directory
-            artifacts = (Path(uri.removeprefix(SQLITE)).parent / store.ARTIFACTS / kind).as_uri()
-        # Without this tag MLflow shows it with the tools for language-model traces.
-        tags = {"mlflow.experimentKind": "custom_model_development"}
-        experiment_id = client.create_experiment(kind, artifact_location=artifacts, tags=tags)
+    experiment_id = _find_or_make_experiment(client, uri, kind)
     tags = {"bermo.kind": "study", "bermo.study": name, "bermo.status": str(Status.RUNNING)}
     run = client.create_run(experiment_id, run_name=name, tags=tags | environment_tags())
     # What was not asked for is no parameter.
@@ -39,6 +30,26 @@ def open_study(uri: str, kind: str, name: str, params: Mapping[str, Any], plan_j
     client.log_batch(run.info.run_id, params=given)
     client.log_text(run.info.run_id, plan_json, "plan.json")
     return str(run.info.run_id)
+
+
+def _find_or_make_experiment(client: Any, uri: str, kind: str) -> str:
+    """The id of the experiment that studies of a kind belong to."""
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(kind)
+    if experiment is None:
+        artifacts = None
+        if uri.startswith(SQLITE):  # else artifacts would go below the working directory
+            artifacts = (Path(uri.removeprefix(SQLITE)).parent / store.ARTIFACTS / kind).as_uri()
+        # Without this tag MLflow shows it with the tools for language-model traces.
+        tags = {"mlflow.experimentKind": "custom_model_development"}
+        try:
+            return str(client.create_experiment(kind, artifact_location=artifacts, tags=tags))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            experiment = client.get_experiment_by_name(kind)  # another study made it meanwhile
+    return str(experiment.experiment_id)
 
 
 def reopen_study(uri: str, study_run: str) -> None:

@@ -82,7 +82,8 @@ def test_what_a_store_never_got_is_in_the_journal_and_sent_later_once(
     for _ in range(2):  # once as it is, and once as if nobody had noted that it was sent
         again = Recorder.reopen(uri, "gone", folder)
         again.wait()
-        assert again.unsent == 0
+        assert again.unsent == 0, again.outage
+        again.stop()
         (folder / "records.sent").unlink()
     rows = results.load("gone", uri).to_pylist()
     clocks = {"run_id": None}
