@@ -2,11 +2,11 @@
 
 BERT-base's width, 4 layers, embeddings frozen, 2 threads; ``small`` is the shipped encoder, six
 layers of 128, at 16 × 16 tokens with 1 thread, where calls cost as much as numbers do.
-``reference`` is how masks are usually written: each matrix sorted on every forward, gradients through the mask by
-autograd. All keep 10 % (τ = 0.1 for soft movement), from random scores. A step is forward,
-backward, clipping and AdamW; an evaluation is 35 batches (RTE's dev set at batch 8): a forward on
-the folded weights, and a 35th of a fold. Our ratios are medians of the ratios within each round;
-the reference's, run after them, ratios of medians.
+``reference`` is how masks are usually written: each matrix sorted on every forward, gradients
+through the mask by autograd. All keep 10 % (τ = 0.1 for soft movement), from random scores. A step
+is forward, backward, clipping and AdamW; an evaluation is 35 batches (RTE's dev set at batch 8): a
+forward on the folded weights, and a 35th of a fold. Our ratios are medians of the ratios within
+each round; the reference's, run after them, ratios of medians.
 """
 
 import copy

@@ -1,6 +1,8 @@
-"""Whether a long study gets slower: trivial trials on Ray, one after the other.
+"""What a study costs besides its training, and whether a long one gets slower.
 
-Each trial is one step on four rows of a random encoder of width 32, through all that a study does
+First the default study as its script runs it: how much of its time (both cores, from the call to
+the last file) is neither a training step nor an evaluation. Then trivial trials, one after the
+other: each is one step on four rows of a random encoder of width 32, through all that a study does
 with a trial: plan, log, Ray Tune, training loop, checkpoint, journal, MLflow. The first tenth warms
 up (Ray, imports, allocator); the tenths behind it are compared. Then what a reader does: load the
 study's table, and fetch the first page of runs as MLflow's list does, beside a study of a tenth as
@@ -10,6 +12,8 @@ many.
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import _training_clock
 import psutil
 import tyro
 from _measure import interleaved, print_ratios, print_table
@@ -38,7 +43,9 @@ class Options:
     """How large."""
 
     trials: int = 500
-    """Trials of the study."""
+    """Trivial trials."""
+    default: bool = True
+    """Whether the default study is run as well: four minutes."""
 
 
 @dataclass
@@ -109,6 +116,27 @@ def run_study(name: str, trials: int, encoder: str, runs: Path) -> Clock:
     return clock
 
 
+def measure_overhead(folder: Path) -> tuple[float, float]:
+    """Seconds of the default study, and the share of it, on all its cores, that is overhead."""
+    clock, root = folder / "clock", Path(__file__).parents[1]
+    call = [
+        sys.executable,
+        str(root / "studies" / "l0_frontier.py"),
+        "--runs",
+        str(folder / "runs"),
+    ]
+    path = os.pathsep.join([str(root / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    variables = {_training_clock.FILE_VARIABLE: str(clock), "PYTHONPATH": path}
+    started = time.perf_counter()
+    subprocess.run(
+        [*call, "--plugin", _training_clock.__name__],
+        env=os.environ | variables | {"RAY_ADDRESS": "local"}, check=True, capture_output=True,
+    )  # fmt: skip
+    seconds = time.perf_counter() - started
+    trained = sum(map(float, clock.read_text().split()))
+    return seconds, 1 - trained / (seconds * (os.cpu_count() or 1))
+
+
 def list_runs(uri: str, name: str) -> int:
     """The first page of a study's runs, as MLflow's list asks for it."""
     run: Any = find_study(uri, name)
@@ -125,7 +153,11 @@ def main(options: Options) -> None:
     """Runs a short study and a long one, then reads both."""
     os.environ["BERMO_CACHE"] = tempfile.mkdtemp(prefix="bermo-bench-")
     with tempfile.TemporaryDirectory(prefix="bermo-bench-") as folder:
-        encoder, runs = make_encoder(Path(folder, "encoder")), Path(folder, "runs")
+        ratios: dict[str, float] = {}
+        if options.default:
+            seconds, ratios["overhead_share"] = measure_overhead(Path(folder))
+            print(f"the default study: {seconds:.0f} s, {ratios['overhead_share']:.1%} overhead")
+        encoder, runs = make_encoder(Path(folder, "encoder")), Path(folder, "many")
         short, long = options.trials // PARTS, options.trials
         run_study("short", short, encoder, runs)
         clock = run_study("long", long, encoder, runs)
@@ -156,7 +188,8 @@ def main(options: Options) -> None:
     ]
     print_table("Reading", ["", "time"], rows)
     print_ratios(
-        {
+        ratios
+        | {
             "last_over_first": parts[-1] / parts[0],
             "driver_mb_per_1000": grown / (long - size) * 1000,
             "table_per_trial": reading["table, long"] / reading["table, short"] / PARTS,
