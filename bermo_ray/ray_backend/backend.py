@@ -1,5 +1,6 @@
 """Ray as the place where a study's trials run."""
 
+import contextlib
 from collections.abc import Sequence
 
 from bermo_ray import plugins
@@ -13,6 +14,8 @@ from bermo_ray.search.dialogue import Dialogue
 from bermo_ray.search.plan import Plan
 from bermo_ray.tracking.store import STORAGE_VARIABLE, Store
 from bermo_ray.training.reporter import Resources
+
+_SECONDS_TO_LEAVE = 15.0  # Tune gives a process that does not answer ten
 
 
 class RayBackend:
@@ -74,12 +77,25 @@ class RayBackend:
             with cluster.keeping_cloud_keys():
                 if run.wait(lambda: watch.dead is not None):
                     return run.result()
+        except KeyboardInterrupt:
+            self._leave(run, watch)
+            raise
         finally:
             watch.close()
         self._cluster = None  # there is nothing left to be closed
+        died = watch.clean_up()
         for listener in listeners:
-            listener.on_close()
-        raise watch.clean_up()
+            with contextlib.suppress(UserError):  # the first error is the one to tell
+                listener.on_close()
+        raise died
+
+    def _leave(self, run: PlanRun, watch: RayWatch) -> None:
+        """Ends a run whose trials need not wind up: their processes are ended, so that Tune waits
+        for none of them. Ray is shut down behind it, for Tune's calls would not return then."""
+        with cluster.hiding_worker_logs():
+            watch.kill_trials()
+            run.join(_SECONDS_TO_LEAVE)
+            self.close()
 
     def close(self) -> None:
         """Leaves a cluster that was joined as it is."""

@@ -42,6 +42,7 @@ def connect(py_modules: Sequence[str] = (), verbose: bool = False) -> Cluster:
     # Tune: our own display and records; its state, which nobody reads, is saved once per hour.
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
+    os.environ.setdefault("TUNE_DISABLE_AUTO_INIT", "1")  # see `starting_no_other_ray`
     for name in ("ray.tune", "ray.train"):  # what they say of a trial is in its record
         logging.getLogger(name).setLevel(logging.INFO if verbose else logging.CRITICAL)
     was_initialized = ray.is_initialized()
@@ -137,6 +138,25 @@ def keeping_cloud_keys() -> Iterator[None]:
 
     sent = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
     with _replaced(class_cache, "ENV_VARS_TO_PROPAGATE", sent):
+        yield
+
+
+@contextlib.contextmanager
+def starting_no_other_ray() -> Iterator[None]:
+    """Ray's functions, in this block, fail once Ray has been shut down. By default they would start
+    another Ray, which listens on all interfaces and which nobody ends."""
+    from ray._private import auto_init_hook
+
+    with _replaced(auto_init_hook, "enable_auto_connect", False):
+        yield
+
+
+@contextlib.contextmanager
+def hiding_worker_logs() -> Iterator[None]:
+    """Ray, in this block, prints nothing of its workers: neither their words nor that they died."""
+    from ray._private import worker
+
+    with _replaced(worker, "_worker_logs_enabled", False):
         yield
 
 

@@ -96,7 +96,12 @@ class RayReporter:
         self._board = BoardWriter(attempt) if attempt and rank == 0 else None
 
     def resume_from(self) -> Path | None:
-        """The trial's checkpoint, of whatever process."""
+        """The trial's checkpoint, of whatever process; rank 0 puts it in its place before anybody
+        looks for it."""
+        if self.rank == 0:
+            self.checkpoint.settle()
+        if self.world_size > 1:
+            torch.distributed.barrier()
         return self.checkpoint.find()
 
     def progress(self, share: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ray import tune
 
+from bermo_ray.ray_backend import cluster
 from bermo_ray.ray_backend.callbacks import GiveUpStopper, ListenerCallback
 from bermo_ray.ray_backend.searcher import PlanSearcher
 from bermo_ray.ray_backend.trials import TrialConfig, run_trial
@@ -46,20 +47,28 @@ class PlanRun:
         self._name, self._concurrent = name, concurrent
         self._searcher = PlanSearcher(dialogue, config)
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="bermo-tune", daemon=True)
+        # Not the thread's own `join`, which takes it for ended once Ctrl-C interrupts it.
+        self._ended = threading.Event()
 
     def wait(self, is_broken: Callable[[], bool]) -> bool:
         """Starts, and waits for the end of it; False if Ray broke, so that there is none. The first
         Ctrl-C ends the trials, the second this wait too."""
-        self._thread.start()
-        while self._thread.is_alive() and not is_broken():
+        threading.Thread(target=self._run, name="bermo-tune", daemon=True).start()
+        while True:
             try:
-                self._thread.join(_SECONDS_BETWEEN)
+                while not self._ended.wait(_SECONDS_BETWEEN):
+                    if is_broken():
+                        return False
+                return not is_broken()
             except KeyboardInterrupt:
                 if self._searcher.stop_reason is not None:
                     raise
                 self._searcher.stop_reason = INTERRUPTED
-        return not is_broken()
+
+    def join(self, seconds: float) -> bool:
+        """Has the trials end, and waits so long for the end of it; whether it has ended."""
+        self._searcher.stop_reason = self._searcher.stop_reason or INTERRUPTED
+        return self._ended.wait(seconds)
 
     def result(self) -> Plan | None:
         """The plan, which knows what came out, or None when interrupted.
@@ -76,13 +85,18 @@ class PlanRun:
 
     def _run(self) -> None:
         try:
-            with tempfile.TemporaryDirectory(
-                prefix="bermo-tune-", ignore_cleanup_errors=True
-            ) as folder:
+            with (
+                cluster.starting_no_other_ray(),
+                tempfile.TemporaryDirectory(
+                    prefix="bermo-tune-", ignore_cleanup_errors=True
+                ) as folder,
+            ):
                 self._make_tuner(folder).fit()
         except Exception as error:
             if self._searcher.stop_reason is None:
                 self._error = error
+        finally:
+            self._ended.set()
 
     def _make_tuner(self, folder: str) -> tune.Tuner:
         return tune.Tuner(

@@ -10,6 +10,7 @@ import ray
 from bermo_ray.errors import StudyHaltedError
 
 _SECONDS_BETWEEN = 1.0  # looks
+_TRIAL = "ray::ImplicitFunc"  # what a process is called that runs a function as a trial of Tune's
 _FAILURES = 3  # in a row, until a port that does not answer means a process that is gone
 
 
@@ -46,23 +47,34 @@ class RayWatch:
         """Looks no more."""
         self._ended.set()
 
+    def kill_trials(self) -> None:
+        """Ends the processes that Tune waits for, and no other of Ray's."""
+        self._find_processes()
+        for process in self._processes.values():
+            if _name_of(process).startswith(_TRIAL):
+                _kill(process)
+
     def clean_up(self) -> RayDiedError:
         """Ends what is left of a Ray that has died; gives what to say of it."""
         self.close()
-        for process in self._processes.values() if self._owned else ():
+        self._find_processes()
+        for process in self._processes.values():
             _kill(process)
         # No `ray.shutdown()`: the next call of Tune's thread would start another Ray.
         return RayDiedError(f"ray: its {self.dead} died, so that no trial can go on")
 
     def _look_on(self) -> None:
         while not self._ended.wait(_SECONDS_BETWEEN):
-            for process in psutil.Process().children(recursive=True) if self._owned else ():
-                self._processes[process.pid] = process
+            self._find_processes()
             for name, address in self._addresses.items():
                 self._failures[name] = 0 if _answers(address) else self._failures[name] + 1
                 if self._failures[name] >= _FAILURES:
                     self.dead = name
                     return
+
+    def _find_processes(self) -> None:
+        for process in psutil.Process().children(recursive=True) if self._owned else ():
+            self._processes[process.pid] = process
 
 
 def _answers(address: tuple[str, int]) -> bool:
@@ -71,6 +83,13 @@ def _answers(address: tuple[str, int]) -> bool:
     except OSError:
         return False
     return True
+
+
+def _name_of(process: Any) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _kill(process: Any) -> None:

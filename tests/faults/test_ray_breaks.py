@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -61,6 +62,39 @@ def test_a_dead_ray_is_one_line_and_the_study_can_be_resumed(
     resumed = [row for row in rows if row["resumed_at"]]
     assert len(resumed) == 1
     same_as_alone(resumed[0])
+
+
+def find_marked(mark: str) -> list[psutil.Process]:
+    """All processes with that variable, whoever their parent is by now."""
+    marked = []
+    for process in psutil.process_iter():
+        try:
+            if mark in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+                marked.append(process)
+        except psutil.Error:  # it has ended, or is somebody else's
+            continue
+    return marked
+
+
+def test_stopped_twice_it_ends_at_once_and_leaves_no_process(tiny: str, tmp_path: Path) -> None:
+    mark = f"BERMO_TEST_{os.getpid()}"
+    options = (*small_study(tiny, rows=1000, epochs=8), "--concurrent", "1")
+    process = start_study(tmp_path, *options, variables={mark: "1"})
+    wait_for(lambda: is_midway(tmp_path), process)
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if "ray::ImplicitFunc" in " ".join(child.cmdline()):
+            child.suspend()  # a trial that does not answer, so that Tune waits for it
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert err == ""
+    assert "--resume --name s" in out
+    psutil.wait_procs(find_marked(mark), timeout=30)
+    assert find_marked(mark) == []
+    assert Status.INTERRUPTED in statuses(tmp_path)
 
 
 def test_a_trial_out_of_memory_is_a_row_with_its_reason(tiny: str, tmp_path: Path) -> None:
