@@ -98,6 +98,8 @@ class RayReporter:
     def resume_from(self) -> Path | None:
         """The trial's checkpoint, of whatever process; rank 0 puts it in its place before anybody
         looks for it."""
+        import torch
+
         if self.rank == 0:
             self.checkpoint.settle()
         if self.world_size > 1:

@@ -45,7 +45,8 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes() -> Iterator[Nodes]:
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    monkeypatch.setenv("BERMO_CACHE", str(tmp_path / "shared" / "cache"))  # of all nodes
     nodes = Nodes()
     yield nodes
     nodes.cluster.shutdown()
@@ -95,6 +96,9 @@ def test_trials_spread_and_outlive_a_node_which_is_used_when_it_is_back(
     assert resumed[0]["resumed_at"] >= steps[resumed[0]["trial_id"]] > 0
     assert resumed[0]["resumed_at"] % 63 == 0
     same_as_alone(resumed[0])
+    encoded = tmp_path / "shared" / "cache" / "encoded"
+    assert len(list(encoded.glob("*.arrow"))) == 2, "train and dev, once for all nodes"
+    assert not list(encoded.glob("*.partial"))
 
 
 def test_the_workers_of_a_trial_span_nodes(nodes: Nodes, tiny: str, tmp_path: Path) -> None:
