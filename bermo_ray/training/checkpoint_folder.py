@@ -22,9 +22,9 @@ class CheckpointFolder:
        and makes it complete.
     2. The old one is removed, and the new one moved to its place.
 
-    A complete ``LOCATION.new`` is the newer one; :meth:`settle` moves it, where a process was killed
-    before it could. What is removed loses its ``progress.json`` first. On a local disk the new one
-    is synced before that, so that this holds when the machine is lost, too.
+    A complete ``LOCATION.new`` is the newer one; :meth:`settle` moves it, where a process was
+    killed before it could. What is removed loses its ``progress.json`` first. On a local disk the
+    new one is synced before that, so that this holds when the machine is lost, too.
 
     Args:
         location: A folder, or a URI that :mod:`pyarrow.fs` knows; all workers of a trial, wherever
