@@ -102,7 +102,7 @@ def sync_study(name: str, uri: str, folder: Path) -> tuple[int, list[str]]:
     question = read_study_file(folder)["question"]
     store.connect(uri)  # away: one line
     recorder = Recorder.reopen(uri, name, folder, figures.trial_figures)
-    count = recorder.unsent
+    count = recorder.unsent_before
     try:
         recorder.wait()
     finally:

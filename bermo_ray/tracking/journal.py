@@ -56,8 +56,8 @@ class Journal:
         except Timeout as error:
             name = self.file.parent.name
             raise UserError(
-                f"study: another process sends the records of {name!r}, or runs it; wait for its "
-                "end, then try again"
+                f"another process runs study {name!r} or sends its records; wait for its end, then "
+                "try again"
             ) from error
 
     def release(self) -> None:

@@ -70,6 +70,7 @@ class Recorder:
             fields = None if varied is None else sorted(varied)
             about = {"run": study_run, "resources": dict(resources or {}), "varied": fields}
             self._take_up(self._journal, about)
+        self.unsent_before = len(self._pending)  # by earlier processes
         self._thread = threading.Thread(target=self._send_all, name="bermo-recorder", daemon=True)
         self._thread.start()
 
