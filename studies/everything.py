@@ -13,14 +13,13 @@ with one. One frontier: fewer parameters, higher metric, lower latency.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 
 from bermo_ray import Grid, Trial
 from bermo_ray.command_line.options import OneTaskOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
-from bermo_ray.results import figures, predictions, text
+from bermo_ray.results import figures, predictions_of, text
 from bermo_ray.results.choice import describe_choice
 from bermo_ray.results.mixes import describe_frontier, judge_ingredients, mixes
 from bermo_ray.search.depths import find_depth
@@ -71,7 +70,7 @@ def plan(options: Options, checkpoints: Mapping[str, str]) -> Grid:
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the mixes, and what each ingredient is worth."""
     options = session.options
-    rows = mixes(table, options.sizes, partial(predictions, uri=session.study.uri))
+    rows = mixes(table, options.sizes, predictions_of(table, session.study.uri))
     metric = select_task(session.study.plan.representatives()[0].data).metric
     session.print(
         text.mixes_table(rows, metric),

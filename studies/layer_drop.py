@@ -13,7 +13,6 @@ went; inference takes half of the time. Whether it was fine-tuned before makes l
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import pyarrow as pa
@@ -91,7 +90,7 @@ def report(session: Session[Options], table: pa.Table) -> None:
     bases = options.base_trials("layer_drop")
     scores = pa.concat_tables([layer_scores(base) for base in bases])
     times = measure_encoders(bases, table, options.gpus, options.cpus_per_worker)
-    answers = partial(results.predictions, uri=session.study.uri)
+    answers = results.predictions_of(table, session.study.uri)
     losses = results.layer_losses(table, answers, time_by_depth(times))
     session.print(text.scores_table(scores), *layer_text.losses_tables(losses))
     session.print(*layer_text.describe_losses(losses), *layer_text.savings_tables(losses, times))

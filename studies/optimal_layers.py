@@ -11,14 +11,13 @@ every count.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 
 from bermo_ray.command_line.options import ManyTasksOptions, Subject
 from bermo_ray.command_line.shell import Session, run_study
 from bermo_ray.models.layer_strategies import check_strategy, most_droppable
-from bermo_ray.results import figures, layer_counts, predictions, text
+from bermo_ray.results import figures, layer_counts, predictions_of, text
 from bermo_ray.results.layer_claims import describe_carried, judge_counts
 from bermo_ray.search.depths import find_depth
 from bermo_ray.search.layer_count_search import LayerCountSearch
@@ -53,7 +52,7 @@ def plan(options: Options) -> LayerCountSearch:
 def report(session: Session[Options], table: pa.Table) -> None:
     """Prints, draws and keeps the counts, beside the paper's."""
     study = session.study
-    answers = partial(predictions, uri=study.uri)
+    answers = predictions_of(table, study.uri)
     counts = layer_counts(table, session.options.thresholds, answers)
     saved = study.plan.most_trials - table.num_rows
     session.print(

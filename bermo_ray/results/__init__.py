@@ -24,7 +24,7 @@ from bermo_ray.results.means import (
 )
 from bermo_ray.results.published import hyperparameters, published, published_values
 from bermo_ray.results.significance import mcnemar
-from bermo_ray.results.table import load, load_all, predictions, query
+from bermo_ray.results.table import load, load_all, predictions, predictions_of, query
 from bermo_ray.results.verdicts import (
     Claim,
     Estimate,
@@ -64,6 +64,7 @@ __all__ = [
     "metric_at_sizes",
     "non_dominated",
     "predictions",
+    "predictions_of",
     "published",
     "published_values",
     "query",

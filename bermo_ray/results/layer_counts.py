@@ -205,7 +205,7 @@ def _test_first_common_seed(
     if pair is None or predictions is None or rows is undropped:
         return {}
     p_value = None
-    with contextlib.suppress(UserError):  # one of them kept no predictions
+    with contextlib.suppress(UserError):  # they are not of the same examples
         p_value = compare_predictions(*(predictions(row["run_id"]) for row in pair))
     if p_value is None:
         return {}
@@ -335,6 +335,8 @@ def _tried_counts(group: Group, strategy: str, seeds: int) -> _TriedCounts | Non
 
 def _verification_p_value(first: Row, second: Row, predictions: Predictions) -> float | None:
     tables = [predictions(row["run_id"]) for row in (first, second)]
+    if tables[0] is None:
+        return None
     if (rows := len(verification_rows(tables[0]))) < _LEAST_VERIFICATION_ROWS:
         raise UserError(
             f"data.dev_rows: {tables[0].num_rows} dev rows leave {rows} to verify "

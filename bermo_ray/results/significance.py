@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from bermo_ray.errors import UserError
 
-Predictions = Callable[[str], pa.Table]  # a run's id -> its answers on the dev set
+# A run's id -> its answers on the dev set; None where they are not to be had.
+Predictions = Callable[[str], pa.Table | None]
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,11 @@ def verification_rows(predictions: pa.Table) -> np.ndarray:
     return np.flatnonzero(predictions["verifies"].to_numpy())
 
 
-def compare_predictions(first: pa.Table, second: pa.Table) -> float | None:
+def compare_predictions(first: pa.Table | None, second: pa.Table | None) -> float | None:
     """McNemar's p-value of two trials' predictions on the verification half of the dev set; None
-    for a regression."""
+    for a regression, and where one of them has none."""
+    if first is None or second is None:
+        return None
     sides = [right_or_wrong(answers, verification_rows(answers)) for answers in (first, second)]
     if sides[0] is None or sides[1] is None:
         return None

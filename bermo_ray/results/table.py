@@ -1,13 +1,17 @@
 """From MLflow to Arrow: one tidy table, one row per trial, with :data:`bermo_ray.record.SCHEMA`."""
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bermo_ray.errors import UserError
-from bermo_ray.record import SCHEMA, row_from_mlflow
+from bermo_ray.record import PREDICTIONS_FILE, SCHEMA, row_from_mlflow
+from bermo_ray.results.significance import Predictions
 from bermo_ray.tracking import reader, store
+from bermo_ray.tracking.folders import read_file
 
 
 def load(study: str, uri: str | None = None) -> pa.Table:
@@ -40,6 +44,30 @@ def predictions(trial: str, uri: str | None = None) -> pa.Table:
         UserError: no such trial, or one that kept no predictions.
     """
     return store.read_predictions(_store_uri(uri), trial)
+
+
+def predictions_of(table: pa.Table, uri: str | None = None) -> Predictions:
+    """Reads the answers of a table's trials by their ``run_id``, as :func:`predictions` gives them:
+    out of the checkpoint, or from MLflow where that is gone. None of a trial whose answers are
+    nowhere, or in a store that is away: a study ends with its other numbers.
+
+    Args:
+        table: Rows with :data:`bermo_ray.record.SCHEMA`.
+        uri: As for :func:`load`.
+    """
+    columns = (table[name].to_pylist() for name in ("run_id", "checkpoint"))
+    checkpoints = dict(zip(*columns, strict=True))
+
+    def read(run_id: str) -> pa.Table | None:
+        checkpoint = checkpoints.get(run_id)
+        content = read_file(checkpoint, PREDICTIONS_FILE) if checkpoint else None
+        if content is not None:
+            return pq.read_table(pa.BufferReader(content))
+        with contextlib.suppress(UserError):
+            return predictions(run_id, uri)
+        return None
+
+    return read
 
 
 def query(sql: str, uri: str | None = None, **tables: pa.Table) -> pa.Table:

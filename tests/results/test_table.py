@@ -4,14 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bermo_ray import record, results
 from bermo_ray.errors import UserError
 from bermo_ray.record import Report, Status
 from bermo_ray.results.table import to_table
+from bermo_ray.tracking import store
 from bermo_ray.tracking.reader import StoredRun
+from bermo_ray.tracking.store import store_uri
 from bermo_ray.trial import L0, LayerDrop, Trial
+from tests.support.records import open_recorder
+from tests.support.result_rows import dropped_row, predictions_table, result_table
 
 
 def run_of(trial: Trial, report: Report, run_id: str = "r") -> StoredRun:
@@ -97,3 +102,58 @@ def test_the_store_is_the_one_in_runs_unless_another_is_named(
     assert results.load_all().num_rows == 0
     with pytest.raises(UserError, match="can't read"):
         results.load("none")
+
+
+def test_predictions_are_read_where_the_checkpoint_is_whatever_mlflow_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = predictions_table({3, 5})
+    pq.write_table(answers, tmp_path / record.PREDICTIONS_FILE)
+
+    def away(uri: str) -> None:
+        raise UserError("tracking_uri: no MLflow server answers")
+
+    monkeypatch.setattr(store, "connect", away)
+    table = result_table(
+        dropped_row(0, 0.9, run_id="unsent-00003", checkpoint=str(tmp_path)),
+        dropped_row(1, 0.9, run_id="b", checkpoint=tmp_path.as_uri()),
+        dropped_row(2, 0.8, run_id="c", checkpoint=str(tmp_path / "removed")),
+        dropped_row(3, 0.8, run_id="d", checkpoint=None),
+    )
+    read = results.predictions_of(table, "http://nowhere:1")
+    assert read("unsent-00003") == answers
+    assert read("b") == answers
+    assert read("c") is None
+    assert read("d") is None
+
+
+def test_what_is_not_known_of_predictions_leaves_the_other_numbers() -> None:
+    table = result_table(dropped_row(0, 0.9), dropped_row(1, 0.895))
+    (count,) = results.layer_counts(table, (1.0,), lambda run_id: None).to_pylist()
+    assert (count["layers_dropped"], count["p_value"]) == (1, None)
+    losses = results.layer_losses(table, lambda run_id: None).to_pylist()
+    assert [(row["layers_dropped"], row["p_value"]) for row in losses] == [(0, None), (1, None)]
+
+
+def test_predictions_of_a_complete_run_id_are_read_without_listing_all_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, trial = store_uri(tmp_path), Trial()
+    recorder = open_recorder(uri, "s")
+    recorder.on_start("0", trial)
+    answers = predictions_table({1})
+    pq.write_table(answers, tmp_path / record.PREDICTIONS_FILE)
+    recorder.on_report("0", [REPORT], str(tmp_path))
+    (tmp_path / record.PREDICTIONS_FILE).unlink()  # what MLflow has is a copy
+    table = results.load("s", uri)
+    run_id = table["run_id"][0].as_py()
+    assert results.predictions(trial.id, uri) == answers
+    monkeypatch.setattr(store, "all_trial_runs", lambda client: pytest.fail("listed"))
+    assert results.predictions(run_id, uri) == answers
+    assert results.predictions_of(table, uri)(run_id) == answers
+    monkeypatch.setattr(store, "all_trial_runs", lambda client: [])
+    with pytest.raises(UserError, match="no trial"):
+        results.predictions("0" * 32, uri)
+    store.connect(uri).delete_run(run_id)
+    with pytest.raises(UserError, match="no trial"):
+        results.predictions(run_id, uri)
