@@ -31,6 +31,7 @@ from bermo_ray.search.dialogue import LOG_FILE, Dialogue
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.known_trials import KnownTrial, ReusingPlan
 from bermo_ray.search.plan import Plan
+from bermo_ray.space import OutOfSpaceError, watch_space
 from bermo_ray.tasks.registry import select_task
 from bermo_ray.tracking import study_page, study_run
 from bermo_ray.tracking.models import register_model
@@ -148,7 +149,12 @@ class Study:
             StudyInterrupted: it was stopped; what is done is kept.
             StudyHaltedError: a disk is full, or Ray broke; likewise.
         """
-        return Results(in_plan_order(self._run_trials(resume), self.plan))
+        try:
+            return Results(in_plan_order(self._run_trials(resume), self.plan))
+        except KeyboardInterrupt as error:
+            if (self.folder / STUDY_FILE).is_file():
+                raise StudyInterrupted(self.name) from error
+            raise  # before there was anything to resume
 
     def _run_trials(self, resume: bool) -> pa.Table:
         if not self._is_checked:
@@ -223,22 +229,19 @@ class Study:
         """The study's own MLflow run, and who writes to it; closed if the study breaks off."""
         if resume and self.uri == store_uri(self.store.runs.expanduser()):
             follow_move(self.store.runs.expanduser())
-        run_id = self._find_run() if resume else self._create_run()
+        run_id = self._find_run() if resume else self._start()
         self._run_id = run_id
         if resume:
             study_run.reopen_study(self.uri, run_id)
-        else:
-            self._write_files()
         recorder = self._make_recorder(run_id)
         try:
             with record_system_metrics(self.uri, run_id, self.system_metrics):
                 yield recorder
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt | StudyHaltedError)
-            with contextlib.suppress(UserError):  # the first error is the one to tell
+            # The first error is the one to tell; and who interrupts this does not wait for MLflow.
+            with contextlib.suppress(UserError, KeyboardInterrupt):
                 recorder.close(Status.INTERRUPTED if interrupted else Status.FAILED)
-            if isinstance(error, KeyboardInterrupt) and not isinstance(error, StudyInterrupted):
-                raise StudyInterrupted(self.name) from error
             raise
 
     def _describe(self, files: Sequence[Path] = (), verdicts: Sequence[Verdict] = ()) -> bool:
@@ -272,6 +275,19 @@ class Study:
             folder=self.folder,
         )
 
+    def _start(self) -> str:
+        """Opens a new study, which is in its folder and in MLflow; gives its run's id."""
+        try:
+            with watch_space("runs", self.folder.parent):
+                run_id = self._create_run()
+                self._write_files()
+        except OutOfSpaceError as error:
+            with contextlib.suppress(OSError):  # else its name would be taken
+                self.folder.rmdir()
+            problem = f"runs: no room left in {self.folder.parent}; make some, then start again"
+            raise UserError(problem) from error  # and not a study that could be resumed
+        return run_id
+
     def _create_run(self) -> str:
         run_id = study_run.open_study(
             self.uri, self.kind, self.name, self.settings, self.plan.to_json()
@@ -290,7 +306,7 @@ class Study:
             "question": self.question,
             "settings": self.settings,
         }
-        (self.folder / STUDY_FILE).write_text(json.dumps(content, indent=1))
+        _write_text(self.folder / STUDY_FILE, json.dumps(content, indent=1))
 
     def _find_run(self) -> str:
         run = find_study(self.uri, self.name)
@@ -314,27 +330,36 @@ class Study:
             figure_files: The PNG files that :func:`bermo_ray.results.figures.save_figure` wrote.
             verdicts: What the study concluded.
             text: For the report: the question, what was printed, and the command.
+
+        Raises:
+            OutOfSpaceError: the disk is full; a resume of the study publishes again.
         """
         assert self._run_id is not None, "run() comes first"
-        files = [kind for file in figure_files for kind in figures.figure_files(file)]
+        with watch_space("runs", self.folder):
+            files = [kind for file in figure_files for kind in figures.figure_files(file)]
+            files += self._write_results(tables, verdicts, text)
+            if self.unsent:
+                return files  # `sync_study` does the rest, once MLflow is back
+            try:
+                files += publish_study(self.name, self.uri, self._run_id, self.folder, files)
+            except Exception as error:
+                self._note_missing(error)
+                return files
+            self._describe(files, verdicts)
+            return files
+
+    def _write_results(
+        self, tables: Mapping[str, pa.Table], verdicts: Sequence[Verdict], text: StudyText | None
+    ) -> list[Path]:
+        files = []
         if verdicts:
             files.append(_write_text(self.folder / VERDICT_FILE, dump_verdicts(verdicts)))
         if text is not None:
             files.append(_write_text(self.folder / STUDY_TEXT_FILE, text.to_json()))
         for name, table in tables.items():
-            file = self.folder / f"{name}.parquet"
-            partial_file = file.with_suffix(".partial")
-            pq.write_table(table, partial_file)
-            partial_file.replace(file)
-            files.append(file)
-        if self.unsent:
-            return files  # `sync_study` does the rest, once MLflow is back
-        try:
-            files += publish_study(self.name, self.uri, self._run_id, self.folder, files)
-        except Exception as error:
-            self._note_missing(error)
-            return files
-        self._describe(files, verdicts)
+            files.append(self.folder / f"{name}.parquet")
+            with _replacing(files[-1]) as partial_file:
+                pq.write_table(table, partial_file)
         return files
 
     def register_best(self, name: str) -> tuple[str, str]:
@@ -357,10 +382,20 @@ class Study:
 
 
 def _write_text(file: Path, text: str) -> Path:
-    """Writes a file under another name first, so that none is left half-written."""
+    with _replacing(file) as partial_file:
+        partial_file.write_text(text)
+    return file
+
+
+@contextlib.contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """Gives another name to write a file under, so that none is left half-written."""
     partial_file = file.with_suffix(".partial")
-    partial_file.write_text(text)
-    return partial_file.replace(file)
+    try:
+        yield partial_file
+        partial_file.replace(file)
+    finally:
+        partial_file.unlink(missing_ok=True)
 
 
 def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bermo_ray import results
@@ -16,18 +17,22 @@ from bermo_ray.command_line.frontier_study import (
     plan_frontier,
     read_earlier,
 )
-from bermo_ray.errors import StudyInterrupted, UserError
+from bermo_ray.errors import StudyHaltedError, StudyInterrupted, UserError
 from bermo_ray.record import Report, Status
 from bermo_ray.search.frontier_search import FrontierSearch
 from bermo_ray.search.grid import Grid
 from bermo_ray.search.plan import Plan
 from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.target_search import TargetSearch
+from bermo_ray.space import OutOfSpaceError
 from bermo_ray.study import Study
+from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import Store, connect, find_study
 from bermo_ray.training.reporter import Resources
 from bermo_ray.trial import L0, Data, Trial
+from tests.support.formula_backend import FormulaBackend
 from tests.support.records import write_study
+from tests.support.small_disks import fill_up, mount_disk
 
 # What a clock or the store decides; all else is the same wherever a plan runs.
 MEASURED_BY_CLOCK = ["run_id", "started", "seconds", "checkpoint", "rows_per_second", "latency"]
@@ -323,3 +328,81 @@ def test_an_interrupted_study_knows_what_it_knew_at_its_start(tiny: str, tmp_pat
     table = study.run(resume=True).table
     assert [known.trial.seed for known in study.taken] == [0]  # not seed 2, which came later
     assert table["study"].to_pylist() == ["first", "second", "second"]
+
+
+class FormulaStudy(Study):
+    """A study whose trials end at once."""
+
+    def __init__(self, trials: list[Trial], store: Store, name: str = "s", **more: Any) -> None:
+        super().__init__(name, Grid(trials), store=store, backend="process", reuse=False, **more)
+        self.backend = FormulaBackend()
+
+
+def test_a_study_that_finds_no_room_to_start_can_be_started_again(
+    tiny: str, tmp_path: Path
+) -> None:
+    with mount_disk(tmp_path / "disk", 16) as disk:
+        store = Store(disk, tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+        settings = {"long": "x" * 20_000}
+        ballast = fill_up(disk, leave=8192)  # for the folder and a part of the file
+        study = FormulaStudy([base_trial(tiny)], store, settings=settings)
+        with pytest.raises(UserError) as caught:
+            study.run()
+        assert caught.value.problems == (
+            f"runs: no room left in {disk}; make some, then start again",
+        )
+        assert not isinstance(caught.value, StudyHaltedError)  # there is nothing to resume
+        assert [file.name for file in disk.iterdir()] == ["ballast"]
+        ballast.unlink()
+        study = FormulaStudy([base_trial(tiny)], store, settings=settings)
+        assert study.run().table.num_rows == 1
+        assert sorted(file.suffix for file in study.folder.iterdir() if file.stem == "study") == [
+            ".json"
+        ]
+
+
+def test_a_study_that_is_started_on_a_full_disk_is_told_so(tiny: str, tmp_path: Path) -> None:
+    with mount_disk(tmp_path / "disk", 16) as disk:
+        FormulaStudy([base_trial(tiny)], Store(disk), "first").run()
+        fill_up(disk)
+        with pytest.raises(UserError, match="^runs: no room left in .*; make some, then start aga"):
+            FormulaStudy([base_trial(tiny)], Store(disk)).run()
+        assert not (disk / "s").exists()
+
+
+def test_results_for_which_there_is_no_room_are_published_by_a_resume(
+    tiny: str, tmp_path: Path
+) -> None:
+    with mount_disk(tmp_path / "disk", 16) as disk:
+        store = Store(disk)
+        study = FormulaStudy([base_trial(tiny)], store)
+        tables = {"trials": study.run().table, "large": pa.table({"x": list(range(50_000))})}
+        ballast = fill_up(disk, leave=20_480)
+        with pytest.raises(OutOfSpaceError, match=f"^runs: no room left in {disk / 's'}; make so"):
+            study.publish(tables)
+        assert not list(study.folder.glob("*.partial"))
+        assert not (study.folder / "large.parquet").exists()
+        ballast.unlink()
+        again = FormulaStudy([base_trial(tiny)], store)
+        assert again.run(resume=True).table.equals(tables["trials"])
+        names = [file.name for file in again.publish(tables)]
+        assert names[:2] == ["trials.parquet", "large.parquet"]
+        assert pq.read_table(study.folder / "large.parquet").num_rows == 50_000
+
+
+@pytest.mark.parametrize("where", ["wait", "close"])  # for MLflow; of the backend
+def test_stopped_again_while_it_closes_it_can_be_resumed(
+    where: str, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    study = FormulaStudy([base_trial(tiny)], Store(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(FormulaBackend, "run", lambda *args: None)  # stopped
+        owner: Any = {"wait": Recorder, "close": FormulaBackend}[where]
+        patch.setattr(owner, where, interrupt)
+        with pytest.raises(StudyInterrupted):
+            study.run()
+    again = FormulaStudy([base_trial(tiny)], Store(tmp_path))
+    assert again.run(resume=True).table.num_rows == 1

@@ -71,10 +71,9 @@ def resumed_options(kind: str, options: O) -> O:
     """
     runs = options.runs.expanduser()
     name = options.name or _newest_study(kind, runs)
-    file = runs / name / STUDY_FILE
-    if not file.is_file():
+    content = _read_study(runs / name / STUDY_FILE)
+    if content is None:
         raise UserError(f"resume: no study {name!r} in {runs}")
-    content = json.loads(file.read_text())
     problems = []
     if content["kind"] != kind:
         problems.append(f"name: {name} is a study of {content['kind']}, not of {kind}")
@@ -97,10 +96,22 @@ def resumed_options(kind: str, options: O) -> O:
 
 def _newest_study(kind: str, runs: Path) -> str:
     files = sorted(runs.glob(f"*/{STUDY_FILE}"), key=lambda file: file.stat().st_mtime)
-    names = [f.parent.name for f in files if json.loads(f.read_text())["kind"] == kind]
-    if not names:
-        raise UserError(f"resume: no {kind} study in {runs}")
-    return names[-1]
+    for file in reversed(files):
+        content = _read_study(file)
+        if content is not None and content["kind"] == kind:
+            return file.parent.name
+    raise UserError(f"resume: no {kind} study in {runs}")
+
+
+def _read_study(file: Path) -> dict[str, Any] | None:
+    """How a study was started; None where there is no such file, or one that says nothing of a
+    study: another program's, or one that was cut off."""
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    is_study = isinstance(content, dict) and {"kind", "settings"} <= content.keys()
+    return content if is_study else None
 
 
 def describe_command(kind: str, options: StudyOptions) -> str:
