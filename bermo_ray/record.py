@@ -139,6 +139,9 @@ class Report:
     latency: float = measurement("of a forward where it was trained", "s")
     weight_bytes: int | None = measurement("all weights, stored dense", "bytes", default=None)
     hardware: str = measurement("what it ran on", default="")
+    precision: str = measurement(
+        "what its forwards computed in: fp32, tf32, bf16 or fp16", default=""
+    )
     best_step: int | None = measurement(
         "step of the evaluation whose model this is, where the best was asked for", default=None
     )

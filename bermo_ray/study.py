@@ -128,7 +128,8 @@ class Study:
             if self.system_metrics:
                 check_system_metrics()
             workers = max(1, self.resources.workers)
-            check_trials(self.plan.representatives(), workers, self.plan.chooses)
+            trials, gpus = self.plan.representatives(), self.resources.gpus
+            check_trials(trials, workers, self.plan.chooses, gpus)
         except UserError as error:
             problems += error.problems
         if problems:

@@ -138,6 +138,9 @@ SECTION_NAMES = {
 Changes = Mapping[str, Any]  # of a section, by field
 
 
+PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
+
+
 class TrialFields(TypedDict, total=False):
     """What :meth:`Trial.replace` takes for each field."""
 
@@ -154,6 +157,7 @@ class TrialFields(TypedDict, total=False):
     epochs: int
     batch_size: int
     micro_batches: int
+    precision: PrecisionName | None
     evaluations_per_epoch: int
     final_checkpoint: Literal["last", "best", "best_loss"]
     seed: int
@@ -181,6 +185,9 @@ class Trial(Section):
     epochs: int = Field(3, ge=1)
     batch_size: int = Field(32, ge=1, description="rows per step, over all workers")
     micro_batches: int = Field(1, ge=1, description="parts that a step's rows are run in")
+    precision: PrecisionName | None = Field(
+        None, description="of forwards; None: bf16 on GPUs that have it, else fp32"
+    )
     evaluations_per_epoch: int = Field(1, ge=1, description="each with a checkpoint")
     final_checkpoint: Literal["last", "best", "best_loss"] = Field(
         "last",

@@ -1,8 +1,10 @@
 """Which rows each step trains on, and after which steps is evaluated."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
+import torch
 
 from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.trial import Trial
@@ -36,6 +38,16 @@ def epoch_batches(
     batches = np.split(order, range(trial.batch_size, len(order), trial.batch_size))
     batches = [batch for batch in batches if len(batch) >= world_size]
     return [batches[i] for i in random.permutation(len(batches))]
+
+
+def to_device(batch: Mapping[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """The batch on a device. A GPU fetches it by itself out of memory that stays where it is, while
+    this process goes on to the next one."""
+    if device.type != "cuda":
+        return {name: values.to(device) for name, values in batch.items()}
+    return {
+        name: values.pin_memory().to(device, non_blocking=True) for name, values in batch.items()
+    }
 
 
 def evaluation_steps(trial: Trial, per_epoch: int) -> set[int]:

@@ -18,7 +18,7 @@ from bermo_ray.tasks.registry import get_task, resolve_task, select_task
 from bermo_ray.tasks.sources import MissingPartError
 from bermo_ray.tasks.splits import split_halves
 from bermo_ray.tasks.task import Task
-from bermo_ray.training import distillation, model
+from bermo_ray.training import distillation, model, precision
 from bermo_ray.training.batches import steps_per_epoch
 from bermo_ray.training.contribution import layer_similarity
 from bermo_ray.training.row_counts import row_numbers
@@ -28,18 +28,21 @@ from bermo_ray.trial import Data, Trial
 LEAST_VERIFICATION_ROWS = 10  # fewer could not tell a good choice from a bad one
 
 
-def check_trials(trials: Iterable[Trial], workers: int = 1, chooses: bool = False) -> None:
+def check_trials(
+    trials: Iterable[Trial], workers: int = 1, chooses: bool = False, gpus: bool = False
+) -> None:
     """Checks names, data, layers and schedules of all trials; the data is read as a trial would.
 
     Args:
         trials: What is to be run.
         workers: Of each trial.
         chooses: Whether their plan chooses among them, so that rows must be left to verify on.
+        gpus: Whether each worker has one.
 
     Raises:
         UserError: With every problem, one line each.
     """
-    checker = _Checker(workers, chooses)
+    checker = _Checker(workers, chooses, gpus)
     problems = dict.fromkeys(p for trial in trials for p in checker.find_problems(trial))
     if problems:
         raise UserError(*problems)
@@ -57,8 +60,8 @@ class _RowCounts:
 class _Checker:
     """Checks one trial after the other; what several of them share is looked at once."""
 
-    def __init__(self, workers: int, chooses: bool) -> None:
-        self.workers, self.chooses = workers, chooses
+    def __init__(self, workers: int, chooses: bool, gpus: bool) -> None:
+        self.workers, self.chooses, self.gpus = workers, chooses, gpus
         self._model_problems: dict[tuple[object, ...], list[str]] = {}
         self._row_counts: dict[Data, _RowCounts | None] = {}  # None where they can't be read
 
@@ -88,7 +91,10 @@ class _Checker:
             problems.append(
                 f"batch_size: got {trial.batch_size}, expected >= {self.workers} workers"
             )
-        return problems
+        method = METHODS.get(trial.pruning.method) if trial.pruning else None
+        noisy = method is not None and method.noisy
+        problems.append(precision.find_problem(trial.precision, self.gpus, self.workers, noisy))
+        return [problem for problem in problems if problem]
 
     def _find_model_problems(self, trial: Trial, task: Task) -> list[str]:
         key = (

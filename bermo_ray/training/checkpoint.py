@@ -99,6 +99,7 @@ def save_checkpoint(
     pruner: Pruner | None,
     optimizer: torch.optim.Optimizer,
     rates: LambdaLR,
+    scaler: torch.amp.GradScaler,
     progress: Progress,
     predictions: pa.Table | None,
     best: BestModel | None = None,
@@ -111,7 +112,11 @@ def save_checkpoint(
     if predictions is None:
         if pruner is not None:
             save_file(pruner.state_dict(), folder / SCORES_FILE)
-        state = {"optimizer": optimizer.state_dict(), "rates": rates.state_dict()}
+        state = {
+            "optimizer": optimizer.state_dict(),
+            "rates": rates.state_dict(),
+            "scaler": scaler.state_dict(),
+        }
         torch.save(state, folder / OPTIMIZER_FILE)
         if best is not None:
             best.save(folder)
@@ -144,11 +149,13 @@ def load_checkpoint(
     pruner: Pruner | None,
     optimizer: torch.optim.Optimizer,
     rates: LambdaLR,
+    scaler: torch.amp.GradScaler,
 ) -> None:
-    """Puts network, scores, optimiser and rates back as they were."""
+    """Puts network, scores, optimiser, rates and the scale of losses back as they were."""
     load_model(network, str(folder / WEIGHTS_FILE))
     if pruner is not None:
         pruner.load_state_dict(load_file(folder / SCORES_FILE))
     state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     rates.load_state_dict(state["rates"])
+    scaler.load_state_dict(state["scaler"])

@@ -15,6 +15,7 @@ from bermo_ray.tasks.encoded import EncodedRows
 from bermo_ray.tasks.metrics import constant_metric, measure_metrics
 from bermo_ray.tasks.splits import split_halves
 from bermo_ray.tasks.task import Task
+from bermo_ray.training.batches import to_device
 from bermo_ray.training.setup import TrainingRun
 
 
@@ -101,7 +102,8 @@ class RowResult(NamedTuple):
 def evaluate_dev(run: TrainingRun) -> Evaluation:
     """What a run's network, as it is now, reaches on the dev set."""
     data, size, device = run.data["dev"], run.evaluation_batch_size, run.device
-    return evaluate(run.network, data, size, device, run.trial.data.whole_dev)
+    with run.precision.forward():
+        return evaluate(run.network, data, size, device, run.trial.data.whole_dev)
 
 
 def evaluate(
@@ -158,7 +160,7 @@ def predict_rows(
     network.eval()
     for i in range(0, len(rows), batch_size):
         part = rows[i : i + batch_size]
-        batch = {name: values.to(device) for name, values in data.batch(part).items()}
+        batch = to_device(data.batch(part), device)
         gold = {name: batch.pop(name) for name in data.gold}
         logits = head.logits(network(**batch), batch["attention_mask"])
         loss = float(head.loss(logits, gold))

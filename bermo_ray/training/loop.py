@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bermo_ray.record import Report
-from bermo_ray.training.batches import epoch_batches, evaluation_steps
+from bermo_ray.training.batches import epoch_batches, evaluation_steps, to_device
 from bermo_ray.training.best_model import keep_if_best, restore_best
 from bermo_ray.training.checkpoint import Progress, read_progress
 from bermo_ray.training.judge import judge
@@ -65,7 +65,7 @@ def train(trial: Trial, reporter: Reporter) -> Report:
 
         # Gradients are the same on all workers after DDP, so all of them break off together.
         checked = step % _NORM_CHECK_STEPS == 0 or step in evaluated
-        exploded = checked and not bool(torch.isfinite(norm))
+        exploded = checked and run.precision.has_exploded(norm)
         if exploded or step in evaluated:
             final = exploded or step == run.total_steps
             best_step = restore_best(run, step) if final and not exploded else None
@@ -94,12 +94,14 @@ def take_step(
         The mean loss of this worker's rows, and the norm of the gradients of all workers; scalars.
     """
     # Gradients of L = CE + λ(t)·R (see objective). The pruner adds λ·∂R/∂S as it is left.
-    settings = run.trial.optimizer
+    settings, scaler = run.trial.optimizer, run.precision.scaler
     run.model.fusion.share_trained = step / run.total_steps
     with run.pruner.step(step) if run.pruner else nullcontext():
         loss = _backward(run, rows[rank :: run.world_size], rows)
+        scaler.unscale_(run.optimizer)  # before the chain rule through the masks
     norm = nn.utils.clip_grad_norm_(run.trained_parameters(), settings.max_gradient_norm)
-    run.optimizer.step()
+    scaler.step(run.optimizer)
+    scaler.update()
     if run.pruner:
         run.pruner.shift_scores_to_density(settings.score_learning_rate)
     run.rates.step()
@@ -121,10 +123,11 @@ def objective(run: TrainingRun, rows: np.ndarray) -> torch.Tensor:
         A scalar.
     """
     data = run.data["train"]
-    drawn = data.batch(rows, draw=(run.trial.seed, run.epoch))
-    batch = {name: values.to(run.device) for name, values in drawn.items()}
+    batch = to_device(data.batch(rows, draw=(run.trial.seed, run.epoch)), run.device)
     gold = {name: batch.pop(name) for name in data.gold}
-    logits = run.task.head.logits(run.parallel(**batch), batch["attention_mask"])
+    with run.precision.forward():
+        output = run.parallel(**batch)
+    logits = run.task.head.logits(output, batch["attention_mask"])
     loss = run.task.head.loss(logits, gold)
     if run.teacher is None:
         return loss
@@ -147,7 +150,8 @@ def _backward(run: TrainingRun, rows: np.ndarray, all_rows: np.ndarray) -> torch
         # Workers exchange gradients once per step, with its last part.
         with run.no_exchange() if index < len(parts) - 1 else nullcontext():
             loss = objective(run, part)
-            (loss * float(counts[part].sum() * share)).backward()
+            loss_of_part = loss * float(counts[part].sum() * share)
+            run.precision.scaler.scale(loss_of_part).backward()
         total += loss.detach() * float(counts[part].sum() / max(1, counts[rows].sum()))
     return total
 

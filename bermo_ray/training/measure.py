@@ -101,6 +101,7 @@ def _final_measurements(run: TrainingRun) -> dict[str, Any]:
         "latency": measure_latencies([network], rounds=7, shape=shape, device=run.device)[0],
         "weight_bytes": weight_bytes(network),
         "hardware": describe_hardware(run.device, run.world_size),
+        "precision": run.precision.name,
     }
 
 
@@ -142,4 +143,5 @@ def _evaluate_on(run: TrainingRun, data: EncodedRows) -> Evaluation:
     size = run.evaluation_batch_size
     if run.trial.mode == "features":
         data = features.with_states(run.model, data, size, run.device)
-    return evaluate(run.network, data, size, run.device)
+    with run.precision.forward():
+        return evaluate(run.network, data, size, run.device)

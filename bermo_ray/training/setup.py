@@ -30,6 +30,7 @@ from bermo_ray.training.contribution import layer_similarity
 from bermo_ray.training.distillation import Teacher
 from bermo_ray.training.model import build_model, build_pruner
 from bermo_ray.training.optimizer import build_optimizer, forget_removed
+from bermo_ray.training.precision import Precision
 from bermo_ray.trial import Trial
 
 
@@ -50,6 +51,7 @@ class TrainingRun:
     total_steps: int
     world_size: int
     device: torch.device
+    precision: Precision
     epoch: int = 0  # of the step that is being trained
     count: ParameterCount | None = None  # parameters that remain, when last counted
     best: BestModel | None = None  # so far, where the trial wants the best one
@@ -90,7 +92,12 @@ class TrainingRun:
         """Puts everything back as it was when the checkpoint was written."""
         self.remove_layers(progress.history[-1].dropped_layers)
         checkpoint.load_checkpoint(
-            folder, self.model.network, self.pruner, self.optimizer, self.rates
+            folder,
+            self.model.network,
+            self.pruner,
+            self.optimizer,
+            self.rates,
+            self.precision.scaler,
         )
         self.best = BestModel.load(folder)
 
@@ -104,6 +111,7 @@ class TrainingRun:
             self.pruner,
             self.optimizer,
             self.rates,
+            self.precision.scaler,
             progress,
             predictions,
             self.best,
@@ -161,6 +169,7 @@ def set_up(
     task = resolve_task(trial.data)
     if problems := find_redraw_problems(trial, task):
         raise UserError(*problems)
+    precision = Precision(trial.precision, device)
     tokenizer = backbone.load_tokenizer(trial.backbone)
     splits: tuple[Split, Split] = ("train", "dev")
     data = {s: encode_split(task, trial.data, s, trial.seed, tokenizer) for s in splits}
@@ -181,7 +190,7 @@ def set_up(
     optimizer, rates = build_optimizer(trial.optimizer, model, pruner, total, warmup)
     run = TrainingRun(
         trial, task, data, model, model.network, pruner, teacher, optimizer, rates,
-        per_epoch, total, world_size, device,
+        per_epoch, total, world_size, device, precision,
     )  # fmt: skip
     if trial.mode == "features":
         _read_features(run)

@@ -131,7 +131,8 @@ def _time_evaluation(run: TrainingRun, count: int) -> float:
     rows = by_length[np.linspace(0, len(by_length) - 1, count).astype(int)]
     with run.pruner.frozen() if run.pruner else nullcontext():
         begun = _now(run)
-        predict_rows(run.network, run.data["dev"], rows, run.evaluation_batch_size, run.device)
+        with run.precision.forward():
+            predict_rows(run.network, run.data["dev"], rows, run.evaluation_batch_size, run.device)
         return count / (_now(run) - begun)
 
 

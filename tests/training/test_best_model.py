@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 # how far the run is, what it was trained on since, and what is measured at the end alone.
 AT_THE_END = (
     "step", "epoch", "status", "reason", "train_loss", "best_step", "metric_test", "weight_bytes",
-    "rows_reported", "hardware", "kept_by_matrix", "multiplier_now",
+    "rows_reported", "hardware", "precision", "kept_by_matrix", "multiplier_now",
 )  # fmt: skip
 FLAT = {"flat_end": 6}  # of 12 steps, 1 of them warm-up: full sparsity from step 6 on
 

@@ -148,6 +148,7 @@ class Bermo(FusionModule):
         return fused.to(state.dtype)
 
     def _take(self, now: "_Pass", index: int, state: torch.Tensor) -> None:
+        state = state.float()  # under autocast it may have 16 bits, too few for a sum of many
         norm = self.settings.norm
         joint = norm in ("stack", "depth")
         if joint and self.training:

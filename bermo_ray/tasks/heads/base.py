@@ -105,8 +105,8 @@ class HeadKind(ABC):
         return None
 
     def logits(self, output: Any, attention_mask: torch.Tensor | None = None) -> Logits:
-        """A model's output as a tuple of tensors; ``attention_mask``: ``[b, s]``."""
-        return (output["logits"],)
+        """A model's output as a tuple of tensors of 32 bits; ``attention_mask``: ``[b, s]``."""
+        return (output["logits"].float(),)
 
     @abstractmethod
     def loss(self, logits: Logits, gold: Gold) -> torch.Tensor:

@@ -94,7 +94,7 @@ class Span(HeadKind):
     def logits(self, output: Any, attention_mask: torch.Tensor | None = None) -> Logits:
         """Start and end. Their softmax runs over pieces: with the mask, padding gets no share of
         it, so that a row's loss does not depend on what it is batched with."""
-        both = (output["start_logits"], output["end_logits"])
+        both = (output["start_logits"].float(), output["end_logits"].float())
         if attention_mask is None:
             return both
         padding = attention_mask == 0
