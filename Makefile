@@ -12,11 +12,14 @@ frontier: $(READY)  ## the default study; options by ARGS="--task tense"
 reproduce: $(READY)  ## every study on the embedded default, then docs/reproduction.md
 	$(BIN)/python tools/reproduce.py $(ARGS)
 
-test: test-fast  ## fast tests first, then those that start Ray or a server
-	$(BIN)/python -m pytest -m slow
+PARALLEL := --numprocesses logical --maxprocesses 4
+
+test: test-fast  ## fast tests first, then those that start servers, then those that start Ray
+	$(BIN)/python -m pytest -m slow $(PARALLEL) --dist worksteal
+	$(BIN)/python -m pytest -m ray
 
 test-fast: $(READY)  ## the fast tests and the examples in docstrings
-	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not ray" $(PARALLEL) --dist loadfile
 	$(BIN)/python -m pytest --doctest-modules bermo_ray
 
 lint: $(READY)  ## what pre-commit runs too

@@ -65,7 +65,7 @@ def plugin_trials(tiny: str) -> list[Trial]:
     return [base.replace(fusion="last_two"), pruned.replace(optimizer={"warmup": 0})]
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_what_a_plugin_defines_reaches_rays_workers(
     folder: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ def without_clocks(table: pa.Table) -> pa.Table:
     return table.drop_columns(MEASURED_BY_CLOCK)
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_a_plan_gives_the_same_table_in_this_process_and_on_ray(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from bermo_ray import results
 from bermo_ray.tracking.store import store_uri
 from tests.support.studies import ENVIRONMENT, L0_FRONTIER, small_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 
 def test_a_study_joins_and_asks_for_storage_that_all_nodes_see(tiny: str, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.ssh_server import SSH_PACKAGES, SshServer, free_port
 from tests.support.studies import ROOT, small_study
 from tests.support.system_packages import install_programs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 PORTS = ("6379", "8265", "5000")  # of Ray, its dashboard and MLflow in cluster.local.yaml
 STOP_MLFLOW = "kill -- -$(cat ~/bermo_ray/runs/mlflow.pid)"  # as in docs/cluster.md

@@ -14,7 +14,7 @@ from bermo_ray.record import Status
 from bermo_ray.tracking.store import store_uri
 from tests.support.studies import ENVIRONMENT, L0_FRONTIER, same_as_alone, small_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 
 class Nodes:

@@ -185,7 +185,7 @@ def test_too_few_rows_to_verify_on_name_the_options(run: Any, tmp_path: Path) ->
     assert run(*options, "--whole-dev")[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_gpus_that_are_not_there_are_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 

@@ -19,7 +19,7 @@ from bermo_ray.record import Status
 from tests.support.servers import serve_mlflow
 from tests.support.studies import ENVIRONMENT, small_study, start_study, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 # Each is a word that nothing else has.
 SECRETS = {

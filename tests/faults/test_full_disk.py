@@ -103,7 +103,7 @@ def test_for_the_cache(tmp_path: Path) -> None:
         assert small.sum() == 64
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_of_a_study_on_ray(tiny: str, tmp_path: Path) -> None:
     with mount_disk(tmp_path / "disk", 1) as disk:
         options = (*small_study(tiny, rows=300, epochs=2), "--storage", str(disk))
@@ -124,7 +124,7 @@ def test_of_a_study_on_ray(tiny: str, tmp_path: Path) -> None:
     assert all(row["status"] in ("completed", "diverged") for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_for_the_records_of_a_study_on_ray(tiny: str, tmp_path: Path) -> None:
     with mount_disk(tmp_path / "disk", 64) as disk:
         options = (*small_study(tiny, rows=500, epochs=6), "--fusions", "last", "--trials", "3")

@@ -22,8 +22,6 @@ from tests.support.forked import start_forked
 from tests.support.studies import DEADLINE_SECONDS, ROOT, count_told, finish_study, start_study
 from tests.test_study import MEASURED_BY_CLOCK
 
-pytestmark = pytest.mark.slow
-
 KILLS = 10
 _SIZES = ("--train-rows", "320", "--dev-rows", "41", "--epochs", "4", "--concurrent", "1")
 _LEARNING = ("--train-rows", "640", "--dev-rows", "100", "--epochs", "2", "--concurrent", "1")
@@ -71,6 +69,7 @@ def wait_for_record(process: BaseProcess, runs: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_ten_times_it_ends_as_if_it_had_not_been(
     kind: str, deeper: str, tmp_path: Path
@@ -102,6 +101,7 @@ def test_killed_ten_times_it_ends_as_if_it_had_not_been(
     assert read_study(runs) == read_study(alone)
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("workers", [1, 2])
 def test_on_ray_killed_moved_and_resumed_from_elsewhere(
     workers: int, deeper: str, tmp_path: Path

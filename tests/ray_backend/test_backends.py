@@ -15,7 +15,7 @@ from bermo_ray.ray_backend.trials import (
 from bermo_ray.training.reporter import Resources, run_locally
 from bermo_ray.trial import L0, Data, Fusion, Optimizer, Trial
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 
 def test_in_process_and_torch_trainer_agree_with_no_ray_at_all(

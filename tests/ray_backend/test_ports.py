@@ -50,7 +50,7 @@ def test_ray_keeps_no_password_of_a_command_line(monkeypatch: pytest.MonkeyPatch
     assert utils.get_entrypoint_name() == line
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_the_command_that_ray_shows_has_no_password() -> None:
     code = (
         "from bermo_ray.ray_backend import cluster\n"
@@ -83,7 +83,7 @@ def find_listening(pid: int) -> set[tuple[str, str, int]]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_every_port_of_a_study_is_on_loopback(tiny: str, tmp_path: Path) -> None:
     listening: set[tuple[str, str, int]] = set()
     options = (*small_study(tiny), "--workers", "2", "--fusions", "bermo", "--trials", "1")

@@ -12,7 +12,7 @@ from bermo_ray.study import Study
 from bermo_ray.tracking.store import Store, connect
 from bermo_ray.trial import L0, Data, Trial
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 
 class GivesUp(Grid):

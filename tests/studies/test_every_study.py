@@ -96,7 +96,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ray.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.parametrize("name", sorted(MINIMAL, key=list(MINIMAL).index))
 def test_a_minimal_budget_gives_tables_a_figure_and_verdicts(
     run: Run, runs: Path, name: str
@@ -128,7 +128,7 @@ def test_a_minimal_budget_gives_tables_a_figure_and_verdicts(
         assert escape(verdict.command) in page
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_what_an_earlier_study_ran_is_not_run_again(run: Run, runs: Path) -> None:
     options = (*MINIMAL["standalone"], "--runs", str(runs), "--name", "again")
     code, out, err = run("standalone", *options)

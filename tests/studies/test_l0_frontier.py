@@ -25,7 +25,7 @@ from tests.support.studies import (
     wait_for,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 # Of a small study: a dense trial and one that is pruned, one after the other.
 FEW = ("--fusions", "bermo", "--trials", "1", "--concurrent", "1")
@@ -140,22 +140,6 @@ def test_stopped_it_says_how_to_go_on(tiny: str, tmp_path: Path, how: signal.Sig
     finish_study(start_study(tmp_path, "--resume"))
     assert len(statuses(tmp_path)) == 2
     assert all(s.measured for s in statuses(tmp_path))
-
-
-def test_two_workers_train_through_ray_train(tiny: str, tmp_path: Path) -> None:
-    finish_study(
-        start_study(
-            tmp_path, *small_study(tiny), "--workers", "2", "--fusions", "bermo", "--trials", "1"
-        )
-    )
-    rows = results.load("s", store_uri(tmp_path)).to_pylist()
-    assert [r["method"] for r in rows] == ["dense", "l0"]
-    for row in rows:
-        assert row["workers"] == 2
-        assert Status(row["status"]).measured
-        assert row["metric"] * 41 == pytest.approx(round(row["metric"] * 41))
-        assert Path(row["checkpoint"], "model.safetensors").is_file()
-        assert results.predictions(row["run_id"], store_uri(tmp_path)).num_rows == 41
 
 
 def test_a_trial_that_fails_is_a_row(tiny: str, tmp_path: Path) -> None:

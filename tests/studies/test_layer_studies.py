@@ -19,7 +19,7 @@ from bermo_ray.trial import Trial
 from tests.studies.test_l0_frontier import same_as_alone
 from tests.support.studies import ROOT, finish_study, start_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ray
 
 
 def study(name: str, runs: Path, backbone: str, *options: str) -> str:
