@@ -75,7 +75,7 @@ def count_concurrent(
     per_trial = resources.workers * resources.cpus_per_worker
     fitting = (os.cpu_count() or 1) // per_trial
     if resources.gpus:
-        fitting = torch.cuda.device_count() // resources.workers
+        fitting = resources.fitting(torch.cuda.device_count())
     return max(1, fitting)
 
 

@@ -408,6 +408,20 @@ def in_plan_order(table: pa.Table, plan: Plan) -> pa.Table:
     return table.take(pc.sort_indices(pc.index_in(table["trial_id"], ids)))
 
 
+def _find_gpu_problems(resources: Resources) -> list[str]:
+    share = resources.gpus_per_worker
+    if not 0 < share <= 1:
+        return [f"gpus_per_worker: got {share:g}, expected 0 < gpus_per_worker <= 1"]
+    if share < 1 and not resources.gpus:
+        return [f"gpus_per_worker: got {share:g} without `gpus`"]
+    if share < 1 and resources.workers > 1:
+        return [
+            f"gpus_per_worker: got {share:g} with {resources.workers} workers, each of which needs "
+            "a GPU of its own (NCCL); use `workers` 1"
+        ]
+    return []
+
+
 def find_problems(name: str, resources: Resources, store: Store, resume: bool) -> list[str]:
     """What is wrong with a study whatever its plan, one line each."""
     problems = [
@@ -415,6 +429,7 @@ def find_problems(name: str, resources: Resources, store: Store, resume: bool) -
         for field in ("workers", "cpus_per_worker")
         if (value := getattr(resources, field)) < 1
     ]
+    problems += _find_gpu_problems(resources)
     if not re.fullmatch(r"[\w.-]+", name):
         problems.append(f"name: got {name!r}, expected letters, digits, and . _ -")
     folder = store.folder(name).absolute()

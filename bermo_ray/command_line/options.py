@@ -114,6 +114,8 @@ class StudyOptions(UserDataOptions):
     """Data-parallel workers of each trial."""
     gpus: bool = False
     """One GPU for each worker."""
+    gpus_per_worker: float = 1.0
+    """With --gpus: less than 1 lets small trials of one worker share a GPU, 0.25 four of them."""
     cpus_per_worker: int = 1
     """CPUs (and torch threads) of each worker."""
     concurrent: Annotated[int | None, default("as many as fit")] = None
@@ -171,7 +173,7 @@ class StudyOptions(UserDataOptions):
     @property
     def resources(self) -> Resources:
         """What one trial takes."""
-        return Resources(self.workers, self.gpus, self.cpus_per_worker)
+        return Resources(self.workers, self.gpus, self.cpus_per_worker, self.gpus_per_worker)
 
     @property
     def asked_subject(self) -> Subject:

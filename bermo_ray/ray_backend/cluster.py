@@ -225,7 +225,7 @@ def count_concurrent(cluster: Cluster, resources: Resources, asked: int | None) 
                 f"cpus_per_worker: got {cpus}, but a node with a GPU has "
                 f"{cluster.gpu_node_cpus:g} CPUs"
             )
-        fitting = cluster.most_gpus // workers
+        fitting: float = resources.fitting(cluster.most_gpus)
     else:
         if workers * cpus > cluster.cpus:
             raise UserError(

@@ -122,5 +122,5 @@ class PlanRun:
 def _per_trial(resources: Resources) -> dict[str, float]:
     if resources.workers > 1:  # the inner TorchTrainer asks for its own; {"CPU": 0} alone raises
         return {"CPU": 0, "node:__internal_head__": 0.001}
-    gpu = {"GPU": 1.0} if resources.gpus else {}
+    gpu = {"GPU": resources.gpus_per_worker} if resources.gpus else {}
     return {"CPU": resources.cpus_per_worker, **gpu}

@@ -1,5 +1,6 @@
 """Where a training loop runs, and whom it reports to; without Ray."""
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,11 @@ class Resources:
     workers: int = 1
     gpus: bool = False
     cpus_per_worker: int = 1  # and threads of torch: another number may change the last bits
+    gpus_per_worker: float = 1.0  # with ``gpus``; below 1, several small trials share one
+
+    def fitting(self, gpus: float) -> int:
+        """How many trials have room on so many GPUs, by their GPUs alone."""
+        return math.floor(gpus / (self.workers * self.gpus_per_worker) + 1e-9)
 
 
 @dataclass

@@ -39,6 +39,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["--task", "sst2", "--data-dir", "nowhere"], "no data directory"),
         (["--tracking-uri", "http://127.0.0.1:9"], "no MLflow server answers at"),
         (["--workers", "0"], "--workers: got 0, expected >= 1"),
+        (["--gpus-per-worker", "0.5"], "--gpus-per-worker: got 0.5 without --gpus"),
+        (["--gpus", "--gpus-per-worker", "2"], "--gpus-per-worker: got 2, expected 0 < gpus"),
+        (
+            ["--gpus", "--gpus-per-worker", "0.5", "--workers", "2"],
+            "--gpus-per-worker: got 0.5 with 2 workers, each of which needs a GPU of its own",
+        ),
+        (["--set", "precision=tf32"], "precision: got 'tf32', which GPUs alone have"),
         (["--trials", "0"], "--trials: got 0, expected >= 1"),
         (["--seeds", "1", "1"], "--seeds: got [1, 1], expected different numbers"),
         (["--start", "nowhere"], "--start: no folder 'nowhere', and no trial of that id"),

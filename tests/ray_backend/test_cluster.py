@@ -18,6 +18,8 @@ CLOUD = Cluster(cpus=0, gpus=0, most_gpus=8, gpu_node_cpus=4, nodes=9, started_h
         (HERE, Resources(workers=2, cpus_per_worker=2), None, 1),
         (CLOUD, Resources(gpus=True), None, 8),
         (CLOUD, Resources(workers=4, gpus=True, cpus_per_worker=4), None, 2),
+        (CLOUD, Resources(gpus=True, gpus_per_worker=0.25), None, 32),
+        (CLOUD, Resources(gpus=True, gpus_per_worker=0.1), None, 80),
     ],
 )
 def test_as_many_as_fit(
