@@ -168,16 +168,17 @@ def is_refusal(error: Exception) -> bool:
     from mlflow.exceptions import MlflowException
 
     if isinstance(error, MlflowException):
-        return error.error_code in _REFUSALS or _blames_record(error)
+        return error.error_code in _REFUSALS or _is_of_a_value(error)
     return isinstance(error, RefusedError | NoStudyError)
 
 
-def _blames_record(error: Exception) -> bool:
-    """Whether MLflow's database complains of a record, and not of itself. MLflow says BAD_REQUEST
-    of both, but passes on the code by which SQLAlchemy's messages name their page."""
-    from sqlalchemy.exc import DataError, IntegrityError
+def _is_of_a_value(error: Exception) -> bool:
+    """Whether MLflow's database can't hold a value. MLflow says BAD_REQUEST of all that it
+    complains of, such as two studies that note the same data at once, but passes on the code by
+    which SQLAlchemy's messages name their page."""
+    from sqlalchemy.exc import DataError
 
-    return any(f"/{kind.code})" in str(error) for kind in (DataError, IntegrityError))
+    return f"/{DataError.code})" in str(error)
 
 
 def is_outage(error: Exception) -> bool:

@@ -201,10 +201,20 @@ def test_down_at_the_start_it_is_one_line(tiny: str, tmp_path: Path, server: Ser
     assert not (tmp_path / "runs").exists()
 
 
-def _write_study(uri: str, name: str, trials: int, start: Any) -> None:
-    run_id = open_study(uri, "k", name, {}, "{}")
-    recorder = Recorder(uri, name, run_id)
-    start.wait()
+BARRIER_SECONDS = 120.0
+
+
+def _write_study(uri: str, name: str, trials: int, start: Any, printed: Path) -> None:
+    with printed.open("w") as stream:  # whatever it prints, libraries' own words too
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    try:
+        run_id = open_study(uri, "k", name, {}, "{}")
+        recorder = Recorder(uri, name, run_id)
+    except BaseException:
+        start.abort()  # the others need not wait for it
+        raise
+    start.wait(BARRIER_SECONDS)
     for number in range(trials):
         recorder.on_start(str(number), Trial(seed=number))
         for step in (1, 2, 3):
@@ -212,8 +222,8 @@ def _write_study(uri: str, name: str, trials: int, start: Any) -> None:
         done = Report(step=4, metric=0.4, status=Status.COMPLETED)
         recorder.on_report(str(number), [done], "")
     recorder.close(Status.COMPLETED)
-    assert recorder.unsent == 0
-    assert recorder.refused == []
+    assert recorder.unsent == 0, recorder.outage
+    assert recorder.refused == [], recorder.refused
 
 
 def test_eight_writers_on_one_sqlite_store(tmp_path: Path) -> None:
@@ -222,12 +232,20 @@ def test_eight_writers_on_one_sqlite_store(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(8)
     names = [f"w{number}" for number in range(8)]
-    writers = [context.Process(target=_write_study, args=(uri, n, 3, start)) for n in names]
+    files = [tmp_path / f"{name}.txt" for name in names]
+    writers = [
+        context.Process(target=_write_study, args=(uri, name, 3, start, file))
+        for name, file in zip(names, files, strict=True)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join(240)
-    assert [writer.exitcode for writer in writers] == [0] * 8
+        writer.kill()  # one that hangs fails the test, and is not left behind
+        writer.join()
+    printed = "".join(file.read_text() for file in files)
+    assert [writer.exitcode for writer in writers] == [0] * 8, printed
+    assert "database is locked" not in printed
     client = store.connect(uri)
     for name in names:
         rows = results.load(name, uri).to_pylist()

@@ -47,10 +47,10 @@ def complain(kind: Any) -> str:
     [
         (MlflowException("gone", codes.RESOURCE_DOES_NOT_EXIST), True),
         (MlflowException("deleted", codes.INVALID_PARAMETER_VALUE), True),
-        (MlflowException(complain(sqlalchemy.exc.IntegrityError), codes.BAD_REQUEST), True),
         (MlflowException(complain(sqlalchemy.exc.DataError), codes.BAD_REQUEST), True),
         (store.NoStudyError("no study"), True),
         (MlflowException(complain(sqlalchemy.exc.DatabaseError), codes.BAD_REQUEST), False),
+        (MlflowException(complain(sqlalchemy.exc.IntegrityError), codes.BAD_REQUEST), False),
         (MlflowException("proxy", codes.BAD_REQUEST), False),
         (MlflowException("login ran out", codes.PERMISSION_DENIED), False),
         (MlflowException("locked", codes.TEMPORARILY_UNAVAILABLE), False),
