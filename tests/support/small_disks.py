@@ -30,9 +30,9 @@ def mount_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 
 
 def fill_up(folder: Path, leave: int = 0) -> Path:
-    """A file that leaves so many bytes free on the disk of a folder."""
+    """A file that leaves so many bytes free on the disk of a folder; it grows where it is there."""
     file = folder / "ballast"
-    with file.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+    with file.open("ab", buffering=0) as stream, contextlib.suppress(OSError):
         while True:  # others may write at the same time
             stream.write(b"\0" * _PAGE)
     with file.open("r+b") as stream:
