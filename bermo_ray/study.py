@@ -193,14 +193,11 @@ class Study:
 
     def _find_known(self, resume: bool) -> dict[str, KnownTrial]:
         """Earlier trials by id, of the same data: where they lie is no part of an id."""
-        created = read_creation_time(self.store, self.name) if resume else self._created
-        known = read_known_trials(
-            self.uri,
-            self.name,
-            created,
-            self.resources.workers,
-            study_run.environment_tags().get("commit"),
-        )
+        created, commit = self._created, study_run.environment_tags().get("commit")
+        if resume:  # what it took when it was started, whatever has changed since
+            created = read_creation_time(self.store, self.name) or created
+            commit = _read_study_file(self.store, self.name).get("commit")
+        known = read_known_trials(self.uri, self.name, created, self.resources.workers, commit)
         folders = {trial.data.data_dir for trial in self.plan.representatives()}
         return {k.trial.id: k for k in known if k.trial.data.data_dir in folders}
 
@@ -304,6 +301,7 @@ class Study:
         content = {
             "kind": self.kind,
             "created": self._created,
+            "commit": study_run.environment_tags().get("commit"),
             "question": self.question,
             "settings": self.settings,
         }
@@ -456,5 +454,11 @@ def find_problems(name: str, resources: Resources, store: Store, resume: bool) -
 
 def read_creation_time(store: Store, study: str) -> float | None:
     """When a study was started, in seconds; None where there is none of that name."""
+    created = _read_study_file(store, study).get("created")
+    return None if created is None else float(created)
+
+
+def _read_study_file(store: Store, study: str) -> dict[str, Any]:
+    """What is kept of a study since it was started; empty where there is none of that name."""
     file = store.folder(study) / STUDY_FILE
-    return float(json.loads(file.read_text())["created"]) if file.is_file() else None
+    return dict(json.loads(file.read_text())) if file.is_file() else {}

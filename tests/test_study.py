@@ -26,6 +26,7 @@ from bermo_ray.search.space import LogUniform, Space
 from bermo_ray.search.target_search import TargetSearch
 from bermo_ray.space import OutOfSpaceError
 from bermo_ray.study import Study
+from bermo_ray.tracking import study_run
 from bermo_ray.tracking.recorder import Recorder
 from bermo_ray.tracking.store import Store, connect, find_study
 from bermo_ray.training.reporter import Resources
@@ -311,7 +312,9 @@ def test_trials_of_earlier_studies_are_taken_not_run_again(tiny: str, tmp_path: 
     assert other.taken == []
 
 
-def test_an_interrupted_study_knows_what_it_knew_at_its_start(tiny: str, tmp_path: Path) -> None:
+def test_an_interrupted_study_knows_what_it_knew_at_its_start(
+    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trials = [base_trial(tiny, seed=seed) for seed in range(3)]
 
     class Interrupting(Grid):
@@ -324,6 +327,8 @@ def test_an_interrupted_study_knows_what_it_knew_at_its_start(tiny: str, tmp_pat
     with pytest.raises(StudyInterrupted):
         Study("second", Interrupting(trials), store=store, backend="process").run()
     Study("meanwhile", Grid(trials[2:]), store=store, backend="process").run()
+    tags = study_run.environment_tags() | {"commit": "a file was edited meanwhile"}
+    monkeypatch.setattr(study_run, "environment_tags", lambda: tags)
     study = Study("second", Grid(trials), store=store, backend="process")
     table = study.run(resume=True).table
     assert [known.trial.seed for known in study.taken] == [0]  # not seed 2, which came later

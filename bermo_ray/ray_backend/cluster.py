@@ -1,6 +1,7 @@
 """Ray: start it or join it, and see before any trial whether the trials can run there at all."""
 
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -84,7 +85,23 @@ def disconnect(cluster: Cluster) -> None:
     import ray
 
     if cluster.started_here:
-        ray.shutdown()
+        with _collecting_no_garbage():
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """What Tune has left refers to Ray. A thread that collects it while Ray shuts down, as the one
+    that draws figures for MLflow may, ends this process: so it is collected before, and not in this
+    block."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
