@@ -68,10 +68,11 @@ def run_study(name: str, runs: Path) -> bool:
     script = ROOT / "studies" / f"{name}.py"
     call = [sys.executable, str(script), "--runs", str(runs), "--name", name, *resume]
     ended = subprocess.run(call, env=os.environ | {"COLUMNS": "100"}, check=False)
+    seconds = read_durations(runs)
+    seconds[name] = seconds.get(name, 0.0) + time.monotonic() - started
+    (runs / DURATIONS).write_text(json.dumps(seconds))
     if ended.returncode:
         return False
-    seconds = read_durations(runs) | {name: time.monotonic() - started}
-    (runs / DURATIONS).write_text(json.dumps(seconds))
     for study in (name, f"{name}-teachers"):
         shutil.rmtree(runs / "checkpoints" / study, ignore_errors=True)
     return True
