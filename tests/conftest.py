@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ SHARED = Path(__file__).parents[2] / "shared"
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nothing is left in a user's cache, or taken from it."""
     os.environ["BERMO_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_is_heard() -> None:
+    """pytest-xdist's processes ignore it, and so would all that tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
