@@ -97,7 +97,7 @@ def test_trials_spread_and_outlive_a_node_which_is_used_when_it_is_back(
     assert resumed[0]["resumed_at"] % 63 == 0
     same_as_alone(resumed[0])
     encoded = tmp_path / "shared" / "cache" / "encoded"
-    assert len(list(encoded.glob("*.arrow"))) == 2, "train and dev, once for all nodes"
+    assert len(list(encoded.glob("*.arrow"))) == 3, "train, dev and test, once for all nodes"
     assert not list(encoded.glob("*.partial"))
 
 
