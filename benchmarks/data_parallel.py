@@ -7,7 +7,6 @@ turns: five steps of one worker, then five of the two.
 """
 
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -18,29 +17,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from _encoders import make_encoder
 from _measure import print_ratios, print_table
-from transformers import BertConfig, BertForMaskedLM
 
 import bermo_ray as br
-from bermo_ray.models import backbone
 from bermo_ray.training.loop import take_step
 from bermo_ray.training.malloc import keep_freed_memory
 from bermo_ray.training.setup import set_up
 
 ROUNDS, STEPS = 7, 5
 METHODS: dict[str, br.L0 | None] = {"dense": None, "l0": br.L0(flat_start=0, flat_end=0)}
-
-
-def make_encoder(folder: Path) -> str:
-    """A random BERT of MiniLM's shape with the embedded vocabulary."""
-    source = Path(backbone.locate("embedded"))
-    config = BertConfig.from_pretrained(source)
-    shape = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
-    config.update(shape | {"intermediate_size": 1536})
-    BertForMaskedLM(config).save_pretrained(folder)
-    for file in source.glob("*token*"):
-        shutil.copy(file, folder)
-    return str(folder)
 
 
 def work(rank: int, world_size: int, encoder: str, folder: str, orders: Connection) -> None:
@@ -77,7 +63,7 @@ def main() -> None:
     os.environ["BERMO_CACHE"] = "off"
     context = mp.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="bermo-bench-") as folder:
-        encoder = make_encoder(Path(folder, "encoder"))
+        encoder = make_encoder(Path(folder, "encoder"), layers=6, width=384, heads=12)
         teams: dict[int, list[Any]] = {1: [], 2: []}
         processes = []
         for size, lines in teams.items():

@@ -24,12 +24,11 @@ from typing import Any
 import _training_clock
 import psutil
 import tyro
+from _encoders import make_encoder
 from _measure import interleaved, print_ratios, print_table
-from transformers import BertConfig, BertForMaskedLM
 
 import bermo_ray as br
 from bermo_ray import results
-from bermo_ray.models import backbone
 from bermo_ray.record import Report
 from bermo_ray.tracking.store import connect, find_study
 from bermo_ray.trial import Trial
@@ -84,18 +83,6 @@ class Clock:
         size = len(self.seconds) // PARTS
         ends = self.seconds[size - 1 :: size]
         return [end - start for start, end in itertools.pairwise(ends)]
-
-
-def make_encoder(folder: Path) -> str:
-    """A random BERT of two layers of width 32 with the embedded vocabulary."""
-    source = Path(backbone.locate("embedded"))
-    config = BertConfig.from_pretrained(source)
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config.update(small | {"intermediate_size": 64})
-    BertForMaskedLM(config).save_pretrained(folder)
-    for file in source.glob("*token*"):
-        shutil.copy(file, folder)
-    return str(folder)
 
 
 def run_study(name: str, trials: int, encoder: str, runs: Path) -> Clock:
@@ -157,7 +144,10 @@ def main(options: Options) -> None:
         if options.default:
             seconds, ratios["overhead_share"] = measure_overhead(Path(folder))
             print(f"the default study: {seconds:.0f} s, {ratios['overhead_share']:.1%} overhead")
-        encoder, runs = make_encoder(Path(folder, "encoder")), Path(folder, "many")
+        encoder, runs = (
+            make_encoder(Path(folder, "encoder"), layers=2, width=32, heads=2),
+            Path(folder, "many"),
+        )
         short, long = options.trials // PARTS, options.trials
         run_study("short", short, encoder, runs)
         clock = run_study("long", long, encoder, runs)
